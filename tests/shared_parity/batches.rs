@@ -199,13 +199,14 @@ impl World {
     fn may_be_denied(&self, at: usize, member: &SharedMember) -> bool {
         let SharedMember { call, place, .. } = member;
         let is_denied = |is_block| {
-            self.nodes[at].check_denial(place.key, call.cost, (is_block, 0), self.now).is_ok()
+            self.nodes[at].check_denial(place.key, call.cost, (is_block, None), self.now).is_ok()
         };
         call.factor == ONE && (is_denied(true) || is_denied(false))
     }
 
     /// Whether the store's answer for a member is known. A factor changes the time that leased units take.
-    fn is_sure_of(&mut self, member: &SharedMember) -> bool {
+    fn is_sure_of(&mut self, at: usize, member: &SharedMember) -> bool {
+        self.find_scaled(at, member.place.key, member.call);
         let (bucket, now) = (self.bucket(member.place.key), self.now);
         bucket.is_sure && (member.call.factor == ONE || !bucket.has_leases(now))
     }
@@ -238,7 +239,7 @@ impl World {
         (spends, asked): (bool, bool),
     ) -> Result<(), String> {
         let allowed = answer.figures.is_none_or(|figures| figures.allowed);
-        let is_sure = shared.iter().all(|member| self.is_sure_of(member));
+        let is_sure = shared.iter().all(|member| self.is_sure_of(at, member));
         // A member that the node can deny by itself may have been denied by it.
         let is_plain = !shared.iter().any(|member| self.may_be_denied(at, member));
         let places: Vec<_> = shared
@@ -311,7 +312,7 @@ impl World {
             let SharedMember { call, mode, place, .. } = *member;
             let (bucket, now) = (self.bucket(place.key), self.now);
             if call.factor != ONE && bucket.has_leases(now) {
-                self.buckets.bucket(place.key).is_sure = false;
+                self.buckets.bucket(place.key).charge_beside_leases();
             }
             let is_shadow = self.nodes[at].oracle.terms.is_shadow(call.limit);
             match mode {
@@ -334,7 +335,7 @@ impl World {
             let is_block = self.bucket(member.place.key).is_blocked(self.now);
             let (key, cost) = (member.place.key, member.call.cost);
             let until = self.now + lease;
-            self.nodes[at].denials.push(Denial { key, cost, until, is_block });
+            self.nodes[at].denials.push(Denial { key, cost, until, retry_at: None, is_block });
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Bucket {
     /// The store forgets the text between these times: a leaky bucket is kept until it is full by the largest factor.
     kept_until: (i128, i128),
     pub(crate) is_sure: bool,
-    /// Whether nodes with different numbers have used the bucket since it was sure.
+    /// Whether nodes with different numbers have used the bucket since it was sure, or a call with a factor beside leases.
     pub(crate) is_mixed: bool,
     /// Until these times each node may hold a lease.
     out_until: [i128; MAX_NODES],
@@ -126,6 +126,12 @@ impl Bucket {
         self.out_until.iter().copied().max().unwrap_or(0).max(self.lost_until)
     }
 
+    /// Records a call with a factor beside units that nodes hold. It changes the time that they take; and they are spent also
+    /// where the limit without a factor would deny a call after it.
+    pub(crate) fn charge_beside_leases(&mut self) {
+        (self.is_sure, self.is_mixed) = (false, true);
+    }
+
     /// Whether the store has at most the units that the oracle says: a drip or a window may begin later than in a bucket
     /// without leases.
     pub(crate) fn is_bound(&self, key: Key) -> bool {
@@ -188,6 +194,11 @@ impl Bucket {
     /// Records that a call has written a ledger, and may have left the state as it was.
     pub(crate) fn note_ledger(&mut self, rule: Rule, now: i128) {
         self.ledger_until = now + self.slowest + SLACK_NS + NS_PER_MS;
+        let is_counted = matches!(self.state, Some(State::Counted { .. }));
+        if is_counted && self.state.is_some_and(|state| rule.is_full(state, now)) {
+            // The store may have the text as it was, which counts again under other limits, or none.
+            (self.state, self.is_sure) = (None, false);
+        }
         self.kept_until = self.kept_from(rule, now);
     }
 

@@ -4,7 +4,7 @@ use tollgate::limit::Factor;
 use tollgate::{Decision, Error, KeyedLimit};
 
 use super::answers::figures;
-use super::bucket::{Algorithm, with_units, without_units};
+use super::bucket::{Algorithm, Key, with_units, without_units};
 use super::call::{Call, ONE};
 use super::node::{Denial, ready};
 use super::ops::{Kind, Way};
@@ -204,15 +204,22 @@ impl World {
             Ok(_) => {}
         }
         if call.factor != ONE && self.bucket(place.key).has_leases(self.now) {
-            // A factor changes the time that leased units take.
-            self.buckets.bucket(place.key).is_sure = false;
+            self.buckets.bucket(place.key).charge_beside_leases();
         }
+        self.find_scaled(at, place.key, call);
         let was_sure = self.bucket(place.key).is_sure;
         // A spend gives the node's own lease back first, and a check counts it as well.
         let counts_own = kind.uses_leases() && call.factor == ONE;
         let expected = self.by_oracle(shared, if counts_own { others } else { own + others });
         let decision = answer.map_err(|error| format!("{error}, expected {expected:?}"))?;
         self.by_store(shared, figures(&decision), (expected, was_sure))
+    }
+
+    /// Finds out whether the store may have forgotten units that count by the limit with a call's factor.
+    pub(crate) fn find_scaled(&mut self, at: usize, key: Key, call: Call) {
+        if let Some(scaled) = self.nodes[at].oracle.rule(call) {
+            self.buckets.bucket(key).find(scaled, self.now);
+        }
     }
 
     /// Checks the answer of a node that has not asked the store.
@@ -229,7 +236,7 @@ impl World {
                 return Err(format!("{decision:?}"));
             }
             let (node, now) = (&self.nodes[at], self.now);
-            return node.check_denial(place.key, call.cost, (blocked, answer.retry), now);
+            return node.check_denial(place.key, call.cost, (blocked, Some(answer.retry)), now);
         }
         let left = i128::from(own) - i128::from(call.cost);
         if own == 0 || answer.remaining != left || answer.retry != 0 || denied_by.is_some() {
@@ -306,7 +313,8 @@ impl World {
         if !told.allowed && kind.uses_leases() {
             let retry = told.retry.min(self.lease_ns(at, call.limit));
             let (key, cost, is_block) = (place.key, call.cost, answer.blocked);
-            self.nodes[at].denials.push(Denial { key, cost, until: now + retry, is_block });
+            let (until, retry_at) = (now + retry, Some(now + told.retry));
+            self.nodes[at].denials.push(Denial { key, cost, until, retry_at, is_block });
             if kind == Kind::Spend && self.look(place.key)?[at] != own {
                 return Err("a denied call changed the lease".into());
             }

@@ -41,8 +41,9 @@ impl World {
         bucket.block(until, place.rule, now);
         // A node that blocks an id drops its lease.
         bucket.lose_lease(at, now);
-        let until = now + left.min(lease);
-        self.nodes[at].denials.push(Denial { key: place.key, cost: 0, until, is_block: true });
+        let (until, retry_at) = (now + left.min(lease), Some(now + left));
+        let denial = Denial { key: place.key, cost: 0, until, retry_at, is_block: true };
+        self.nodes[at].denials.push(denial);
         match answer {
             Ok(answer) if answer.as_nanos() as i128 == left => {}
             answer => return Err(format!("block: {answer:?}, expected {left} ns")),

@@ -84,6 +84,12 @@ impl NodesRun {
                 let call = self.call(false);
                 Op::Settled(node, call, self.below(call.cost as usize + 3) as u64)
             }
+            75..80 => {
+                let call = self.call(false);
+                let at_most =
+                    self.generator.rng.pick(&[0, NS_PER_S, 60 * NS_PER_S, DAY_S * NS_PER_S]);
+                Op::Reserved(node, call, at_most, self.below(2) == 0)
+            }
             _ => self.one(node, Kind::Spend),
         }
     }

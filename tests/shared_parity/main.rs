@@ -32,6 +32,7 @@ mod node;
 mod ops;
 #[path = "../parity/oracle/mod.rs"]
 mod oracle;
+mod places;
 #[path = "../parity/rng.rs"]
 mod rng;
 mod run;

@@ -3,12 +3,13 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use tollgate::limit::Factor;
 use tollgate::shared::Store;
 use tollgate::{Clock, KeyedLimit, Limiter, LimiterOptions};
 
 use super::bucket::Key;
 use super::oracle::Oracle;
-use super::spec::KNOWN;
+use super::spec::{FIRST_IDS, KNOWN, LARGEST_FACTOR};
 
 /// Returns the result of a future that is ready at its first poll.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
@@ -24,7 +25,22 @@ pub(crate) struct Denial {
     pub(crate) key: Key,
     pub(crate) cost: u64,
     pub(crate) until: i128,
+    /// When the store would allow the call, as it has said. `None`: the caller was not told.
+    pub(crate) retry_at: Option<i128>,
     pub(crate) is_block: bool,
+}
+
+impl Denial {
+    /// Whether a node may tell this time of it: the store's, or shorter by a thirty-second of what is beyond the length of a
+    /// lease.
+    fn may_tell(&self, retry: i128, now: i128) -> bool {
+        let Some(at) = self.retry_at else { return true };
+        // Words have steps of 2^18 ns, and at most 205 days of it.
+        let longer = (at - self.until).min(63 << 30 << 18);
+        let least = (self.until - now) + longer * 31 / 32 - (2 << 18);
+        // Some costs have no room for the longer time.
+        retry <= at - now && (retry >= least || self.cost > 510)
+    }
 }
 
 /// What a node knows of a bucket without I/O.
@@ -62,6 +78,17 @@ impl Node {
         self.handles = (0..KNOWN.len()).map(handle).collect();
     }
 
+    /// Uses the largest factor, so that no sweep drops a bucket that owes units by it.
+    pub(crate) fn use_largest_factor(&self) {
+        for (handle, id) in self.handles.iter().zip(FIRST_IDS) {
+            if let Some(handle) = handle {
+                let largest = Factor::from_millionths(LARGEST_FACTOR);
+                // An error for a shared limit, which has no bucket here.
+                let _ = handle.scaled(largest).check(id, 0);
+            }
+        }
+    }
+
     /// Asks for a check of nothing without I/O, which a lease answers with its units.
     pub(crate) fn known(&self, limit: usize, id: usize) -> Result<Known, String> {
         let Some(handle) = &self.handles[limit] else { return Ok(Known::Unlimited) };
@@ -82,7 +109,7 @@ impl Node {
         &self,
         key: Key,
         cost: u64,
-        (is_block, retry): (bool, i128),
+        (is_block, retry): (bool, Option<i128>),
         now: i128,
     ) -> Result<(), String> {
         let is_it = |denial: &&Denial| {
@@ -90,12 +117,12 @@ impl Node {
                 && denial.is_block == is_block
                 && (is_block || denial.cost <= cost)
                 && now < denial.until
-                && retry <= denial.until - now
+                && retry.is_none_or(|retry| denial.may_tell(retry, now))
         };
         match self.denials.iter().find(is_it) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "the store has not denied a call of {cost} for {key:?} to this node, blocked {is_block}, for {retry} ns at {now}: {:?}",
+                "the store has not denied a call of {cost} for {key:?} to this node, blocked {is_block}, for {retry:?} ns at {now}: {:?}",
                 self.denials
             )),
         }

@@ -1,6 +1,6 @@
 //! Defines the operations of a run. A node is an index, modulo the number of nodes.
 //!
-//! An operation for a new form of call, such as a reservation, is a variant here, an arm in `World::apply`, and a function
+//! An operation for a new form of call is a variant here, an arm in `World::apply`, and a function
 //! in `calls.rs` that says what the call does to the oracle's [`Bucket`](super::bucket::Bucket).
 
 use tollgate::batch::MemberMode;
@@ -28,6 +28,8 @@ pub(crate) enum Op {
     Drain(usize, Call),
     /// Spends an estimate that is settled at once as this cost.
     Settled(usize, Call, u64),
+    /// Reserves with at most this wait in ns, and cancels at once if it says so.
+    Reserved(usize, Call, u64, bool),
     /// Blocks an id for this number of ns: node, limit, id.
     Block(usize, usize, usize, u64),
     Unblock(usize, usize, usize),

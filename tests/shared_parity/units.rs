@@ -11,7 +11,11 @@ use super::world::{InStore, World};
 
 impl World {
     /// The shared bucket of a call, with the units that nodes hold of it. `None`: the node decides the call itself.
-    fn place(&mut self, at: usize, call: Call) -> Result<Option<(InStore, u64)>, String> {
+    pub(crate) fn place(
+        &mut self,
+        at: usize,
+        call: Call,
+    ) -> Result<Option<(InStore, u64)>, String> {
         let enabled = self.nodes[at].oracle.enabled;
         let place = self.in_store(at, call.limit, call.id).filter(|_| enabled);
         let Some(place) = place else { return Ok(None) };

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tollgate::clock::ManualClock;
-use tollgate::limit::Factor;
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::shared::Store;
@@ -20,7 +19,7 @@ use super::ops::Op;
 use super::oracle::bucket::Rule;
 use super::oracle::{Oracle, Terms};
 use super::run::{On, Start};
-use super::spec::{FIRST_IDS, KNOWN, LARGEST_FACTOR, Sharing, Spec};
+use super::spec::{KNOWN, Sharing, Spec};
 
 /// The latest time of the clock: 800 days.
 const LATEST_NS: i128 = 800 * 86_400 * 1_000_000_000;
@@ -81,13 +80,7 @@ impl World {
             let mut node = Node::new(limiter, Oracle::new(terms, now), 0);
             node.oracle.store_now = Some(now);
             node.oracle.terms = world.terms(&node, &start.spec, now, (before, SystemTime::now()));
-            for (handle, id) in node.handles.iter().zip(FIRST_IDS) {
-                if let Some(handle) = handle {
-                    let largest = Factor::from_millionths(LARGEST_FACTOR);
-                    // An error for a shared limit, which has no bucket here.
-                    let _ = handle.scaled(largest).check(id, 0);
-                }
-            }
+            node.use_largest_factor();
             world.nodes.push(node);
         }
         world
@@ -210,7 +203,7 @@ impl World {
                     return Err(format!("node {at} knows {units} units of {key:?}"));
                 }
                 Known::Denied { is_block } => {
-                    self.nodes[at].check_denial(key, 0, (is_block, 0), self.now)?;
+                    self.nodes[at].check_denial(key, 0, (is_block, None), self.now)?;
                     0
                 }
                 Known::Nothing | Known::Unlimited => 0,
@@ -270,6 +263,9 @@ impl World {
             Op::UpTo(node, call) => self.up_to(self.at(*node), *call)?,
             Op::Drain(node, call) => self.drain(self.at(*node), *call)?,
             Op::Settled(node, call, actual) => self.settled(self.at(*node), *call, *actual)?,
+            Op::Reserved(node, call, at_most, cancels) => {
+                self.reserved(self.at(*node), *call, *at_most, *cancels)?;
+            }
             Op::Block(node, limit, id, time) => {
                 self.block(self.at(*node), *limit, *id, (*time).into())?;
             }
@@ -358,6 +354,7 @@ impl World {
             return self.unchanged(at, spec);
         }
         self.nodes[at].find_handles();
+        self.nodes[at].use_largest_factor();
         let terms = self.terms(&self.nodes[at], spec, now, between);
         let node = &mut self.nodes[at];
         node.oracle.reload(terms, debt);
@@ -414,6 +411,7 @@ impl World {
         // Drops blocks that are over by now.
         node.oracle.set_now(node_now);
         node.oracle.store_now = Some(self.now);
+        node.use_largest_factor();
         self.nodes[at] = node;
         // The old node's leases are lost.
         let now = self.now;

@@ -1,0 +1,106 @@
+//! Reservations of shared limits: `tests/parity` has those of other limits.
+
+use std::time::Duration;
+
+use tollgate::reserve::ReserveError;
+
+use super::bucket::{Algorithm, with_units};
+use super::call::{Call, ONE};
+use super::node::ready;
+use super::oracle::bucket::{NS_PER_MS, State, ms_of};
+use super::oracle::{CallError, CallKind};
+use super::spec::KNOWN;
+use super::world::World;
+
+impl World {
+    /// Reserves, and cancels at once if it says so.
+    pub(crate) fn reserved(
+        &mut self,
+        at: usize,
+        call: Call,
+        at_most: u64,
+        cancels: bool,
+    ) -> Result<(), String> {
+        let Some(handle) = self.nodes[at].handles[call.limit].clone() else { return Ok(()) };
+        let call = Call { factor: ONE, ..call };
+        if self.nodes[at].oracle.terms.is_shadow(call.limit) {
+            // It spends, and what it has charged is not told.
+            return Ok(());
+        }
+        let Some((place, leased)) = self.place(at, call)? else { return Ok(()) };
+        let mut oracle = self.nodes[at].oracle.clone();
+        self.lend(&mut oracle, &[(place, leased, true)]);
+        let id = KNOWN[call.limit].id(call.id);
+        let reserved = ready(handle.reserve_shared(id, call.cost, Duration::from_nanos(at_most)));
+        let expected = oracle.call(CallKind::Check, call);
+        let told = |text: &dyn std::fmt::Debug| {
+            Err(format!("node {at}: reserve {call:?} within {at_most}: {text:?}, {expected:?}"))
+        };
+        if self.lease_ns(at, call.limit) > 0 {
+            return match reserved {
+                Err(ReserveError::Wrong(error)) if error.is_leased() => Ok(()),
+                reserved => told(&reserved),
+            };
+        }
+        let answer = match (&expected, &reserved) {
+            (Ok(answer), _) => answer,
+            (Err(CallError::Cost), Err(error)) if error.is_never() => return Ok(()),
+            _ => return told(&reserved),
+        };
+        let Some(figures) = answer.figures else { return told(&reserved) };
+        let (bucket, now) = (self.bucket(place.key), self.now);
+        if answer.blocked {
+            let until = bucket.blocked_until;
+            let is_left = |left: Duration| until == Some(now + left.as_nanos() as i128);
+            return match reserved {
+                Err(ReserveError::Blocked { left }) if is_left(left) => Ok(()),
+                reserved => told(&reserved),
+            };
+        }
+        let (is_sure, is_bound) = (bucket.is_sure && leased == 0, bucket.is_bound(place.key));
+        let least = match (figures.allowed, place.key.1) {
+            (true, _) => 0,
+            (false, Algorithm::Gcra) => figures.retry,
+            // Nothing is reserved: it is a check.
+            _ if call.cost == 0 => figures.retry,
+            // The first ns of the ms in which the bucket has the units. The clock may have gone back behind its state.
+            (false, _) => {
+                let from_ms = match bucket.state {
+                    Some(State::Counted { at, used }) if used <= place.rule.capacity() => at,
+                    _ => 0,
+                };
+                (from_ms.max(ms_of(now)) - 1) * NS_PER_MS + figures.retry + 1 - now
+            }
+        };
+        let (wait, reservation) = match reserved {
+            Ok(reservation) => (reservation.wait(), Some(reservation)),
+            Err(ReserveError::NotInTime { needed }) => (needed, None),
+            Err(error) => return told(&error),
+        };
+        let wait = wait.as_nanos() as i128;
+        let is_in_time = wait <= i128::from(at_most);
+        let fits = if is_sure { wait == least } else { !is_bound || wait >= least };
+        if !fits || is_in_time != reservation.is_some() {
+            return told(&(wait, is_sure, self.bucket(place.key)));
+        }
+        let Some(reservation) = reservation.filter(|_| call.cost > 0) else { return Ok(()) };
+        self.buckets.bucket(place.key).is_sure &= is_sure;
+        if cancels {
+            reservation.cancel();
+            // The text may have a ledger, and no later call may have an earlier time.
+            self.floor = self.floor.max(now);
+            self.buckets.bucket(place.key).note_ledger(place.rule, now);
+            return Ok(());
+        }
+        let cost = i128::from(call.cost);
+        let bucket = self.buckets.bucket(place.key);
+        // What a drip or a window has more than the bucket owes is lost before a later unit is granted.
+        bucket.is_sure &= wait == 0 || place.key.1 == Algorithm::Gcra;
+        bucket.touch(place.rule, now + wait);
+        let state = with_units(place.rule, bucket.state, now, cost);
+        bucket.put(state, place.rule, now, false);
+        self.ledger.note_rule(now, (call.limit, call.id), Some(place.rule));
+        let _ = self.ledger.grant((call.limit, call.id), now + wait, now, cost);
+        Ok(())
+    }
+}
