@@ -1,7 +1,5 @@
 //! What a kept denial denies, and how long: 20 bits of a lease's word.
 
-use super::word::TICK_LOG2;
-
 /// The calls that a denial denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -27,32 +25,31 @@ const SHORT_BLOCK: u64 = (1 << LONGER_SHIFT) - 1;
 
 impl Denied {
     /// Returns the bits; `None` if they have no room for the cost. If they have none for both, the time is left out.
-    pub(super) fn bits(self, longer_ns: u64) -> Option<u64> {
+    pub(super) fn bits(self, longer_ticks: u64) -> Option<u64> {
         let cost = |block| match self {
             Denied::Block => Some(block),
             Denied::From(cost) => (cost < block).then_some(cost),
         };
-        match (Longer::new(longer_ns), cost(SHORT_BLOCK)) {
+        match (Longer::new(longer_ticks), cost(SHORT_BLOCK)) {
             (Longer(0), _) | (_, None) => cost(BLOCK),
             (longer, Some(cost)) => Some(HAS_LONGER | longer.0 << LONGER_SHIFT | cost),
         }
     }
 
-    /// Reads the bits. Returns the longer time in ns as well.
+    /// Reads the bits. Returns the longer time as well.
     #[inline(always)]
     pub(super) fn from_bits(bits: u64) -> (Denied, u64) {
-        let (block, longer_ns) = match bits & HAS_LONGER {
+        let (block, longer_ticks) = match bits & HAS_LONGER {
             0 => (BLOCK, 0),
-            _ => (SHORT_BLOCK, Longer(bits >> LONGER_SHIFT & Longer::MOST).ns()),
+            _ => (SHORT_BLOCK, Longer(bits >> LONGER_SHIFT & Longer::MOST).ticks()),
         };
         let cost = bits & block;
-        (if cost == block { Denied::Block } else { Denied::From(cost) }, longer_ns)
+        (if cost == block { Denied::Block } else { Denied::From(cost) }, longer_ticks)
     }
 }
 
-/// A time in ten bits, as a floating-point number has it: an exponent, and the five digits after the leading one.
-///
-/// It is shorter than the time that it was made of, by at most a thirty-second or one tick, and at most 205 days.
+/// A number of ticks in ten bits, as in a floating-point number: an exponent, and the five digits after the leading one. It is
+/// up to a thirty-second less than the number that it was made of, and at most 63 * 2^30: 205 days in a lease's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Longer(u64);
 
@@ -61,21 +58,19 @@ impl Longer {
     const LEADING: u64 = 1 << Self::DIGITS;
     const MOST: u64 = (1 << 10) - 1;
 
-    fn new(ns: u64) -> Longer {
-        let ticks = ns >> TICK_LOG2;
+    fn new(ticks: u64) -> Longer {
         // The leading digit adds one to the exponent.
         let shift = (u64::BITS - ticks.leading_zeros()).saturating_sub(Self::DIGITS + 1);
         Longer(((u64::from(shift) << Self::DIGITS) + (ticks >> shift)).min(Self::MOST))
     }
 
     #[inline(always)]
-    fn ns(self) -> u64 {
+    fn ticks(self) -> u64 {
         let (exponent, digits) = (self.0 >> Self::DIGITS, self.0 & (Self::LEADING - 1));
-        let ticks = match exponent {
+        match exponent {
             0 => digits,
             _ => (digits | Self::LEADING) << (exponent - 1),
-        };
-        ticks << TICK_LOG2
+        }
     }
 }
 
@@ -83,37 +78,39 @@ impl Longer {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::word::TICK_NS;
     use super::*;
 
     #[test]
     fn longest_times_are_cut() {
         let most = Longer(Longer::MOST);
-        assert_eq!(most.ns(), 63 << 30 << TICK_LOG2);
-        for ns in [most.ns(), most.ns() * 2, u64::MAX >> 2, u64::MAX] {
-            assert_eq!(Longer::new(ns), most);
+        assert_eq!(most.ticks(), 63 << 30);
+        for ticks in [most.ticks(), most.ticks() * 2, u64::MAX] {
+            assert_eq!(Longer::new(ticks), most);
         }
-        assert_eq!([0, TICK_NS - 1].map(Longer::new), [Longer(0); 2]);
+        assert_eq!(
+            (0..64).map(|it| Longer::new(it).ticks()).collect::<Vec<_>>(),
+            Vec::from_iter(0..64)
+        );
     }
 
     proptest! {
         #[test]
-        fn time_loses_a_thirty_second(bits in 0_u32..53, random in any::<u64>()) {
-            let ns = random >> (63 - bits);
-            let (longer_ns, most) = (Longer::new(ns).ns(), (ns / 32).max(TICK_NS));
-            prop_assert!(longer_ns <= ns && ns - longer_ns <= most, "{longer_ns} of {ns}");
+        fn time_loses_a_thirty_second(bits in 0_u32..35, random in any::<u64>()) {
+            let given = random >> (63 - bits);
+            let ticks = Longer::new(given).ticks();
+            prop_assert!(ticks <= given && given - ticks <= given / 32, "{ticks} of {given}");
         }
 
         #[test]
-        fn bits_say_what_is_denied(cost in 0_u64..2_000_000, is_block: bool, longer_ns: u64) {
+        fn bits_say_what_is_denied(cost in 0_u64..2_000_000, is_block: bool, longer: u64) {
             let denied = if is_block { Denied::Block } else { Denied::From(cost) };
-            match denied.bits(longer_ns) {
+            match denied.bits(longer) {
                 None => prop_assert!(!is_block && cost >= BLOCK),
                 Some(bits) => {
                     prop_assert_eq!(bits >> 20, 0);
                     let has_room = is_block || cost < SHORT_BLOCK;
-                    let longer_ns = if has_room { Longer::new(longer_ns).ns() } else { 0 };
-                    prop_assert_eq!(Denied::from_bits(bits), (denied, longer_ns));
+                    let longer = if has_room { Longer::new(longer).ticks() } else { 0 };
+                    prop_assert_eq!(Denied::from_bits(bits), (denied, longer));
                 }
             }
         }

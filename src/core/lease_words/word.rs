@@ -14,7 +14,7 @@ const COUNT_MASK: u64 = (1 << 20) - 1;
 const IS_DENIAL: u64 = 1 << 21;
 const TIME_SHIFT: u32 = 22;
 /// The binary logarithm of `TICK_NS`.
-pub(super) const TICK_LOG2: u32 = 18;
+const TICK_LOG2: u32 = 18;
 /// The step between two times that words can have.
 pub(crate) const TICK_NS: u64 = 1 << TICK_LOG2;
 
@@ -41,7 +41,7 @@ impl LeaseWord {
     /// Makes the word of a denial that holds until a time. The store would allow the call `longer_ns` after it. `None` if a
     /// word cannot hold the cost.
     pub(crate) fn denial(until_ns: u64, longer_ns: u64, what: Denied) -> Option<LeaseWord> {
-        let bits = what.bits(longer_ns)?;
+        let bits = what.bits(longer_ns >> TICK_LOG2)?;
         Some(LeaseWord::new(until_ns, IS_DENIAL, bits))
     }
 
@@ -108,8 +108,8 @@ impl LeaseWord {
                 _ => LeaseAnswer::Asks,
             };
         }
-        let (denied, longer_ns) = Denied::from_bits(count);
-        let retry_in_ns = until_ns - now_ns + longer_ns;
+        let (denied, longer_ticks) = Denied::from_bits(count);
+        let retry_in_ns = until_ns - now_ns + (longer_ticks << TICK_LOG2);
         match denied {
             Denied::Block => LeaseAnswer::Denies { retry_in_ns, is_blocked: true },
             Denied::From(least) if cost >= least => {
