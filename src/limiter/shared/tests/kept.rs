@@ -173,14 +173,17 @@ fn leases_of_denied_batches_show_their_units() {
     assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8));
 }
 
-/// The units of a lease that the call has given up are not in the bucket: the store has written nothing.
+/// A lease that a denied batch would have given up is the node's again.
 #[test]
-fn given_up_leases_of_denied_batches_stay_out() {
+fn denied_batches_show_the_lease_they_leave() {
     let node = leasing(&["a"]);
     assert!(node.answer(node.all.spend_shared("b", 64)).unwrap().allowed());
     let denied = node.keep(&[node.all.member("a").cost(20), node.all.member("b").cost(2)]);
     assert_eq!(denied.decision.denied_by(), Some(1));
-    assert_eq!(denied.members[0].decision.remaining(), Some(64 - 2 - 8));
+    assert_eq!(denied.members[0].decision.remaining(), Some(64 - 2));
+    assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8));
+    let checked = node.answer(node.all.check_shared("a", 9)).unwrap();
+    assert_eq!(checked.remaining(), Some(64 - 2 - 9));
 }
 
 #[test]
