@@ -31,13 +31,6 @@ pub(crate) struct LeaseRequest {
     pub(crate) end: Option<LeaseEnd>,
 }
 
-impl LeaseRequest {
-    /// A request that gives a lease up, for no other.
-    pub(crate) fn to_end(lease: LeaseEnd) -> LeaseRequest {
-        LeaseRequest { want: 0, length_ms: 1, end: Some(lease) }
-    }
-}
-
 /// A lease that a node gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseEnd {

@@ -1,7 +1,6 @@
 //! Makes the result of a decided batch from its members.
 
 use crate::core::shared::decide::{decide, read};
-use crate::core::shared::lease::LeaseRequest;
 use crate::core::shared::reversible::ReversibleCharge;
 use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{Found, SharedMember, SharedMode};
@@ -112,8 +111,7 @@ impl AskedBatch {
 /// The decision of a check at a cost of 0, from the text that the store found. Like a check it counts the node's own lease, which
 /// is the node's again, because the batch is denied.
 fn looked_at(member: &SharedMember, at: usize, found: &Found) -> Option<Decision> {
-    let lease = member.lease.and_then(|request| request.end).map(LeaseRequest::to_end);
-    let at_no_cost = SharedMember { cost: 0, lease, ..member.clone() };
+    let at_no_cost = SharedMember { cost: 0, ..member.clone() };
     let text = std::slice::from_ref(found.texts.get(at)?);
     Some(decide(&[at_no_cost], text, found.unix_ns_of(at)).ok()?.first()?.decision)
 }

@@ -117,8 +117,8 @@ impl LeasedMember {
 
     /// Returns a check of the member as the store got it, as if the node gave up its lease; `None` if it holds none.
     pub(super) fn with_kept(&self, to_store: &SharedMember) -> Option<SharedMember> {
-        let lease = Some(LeaseRequest::to_end(self.kept?));
-        Some(SharedMember { lease, ..to_store.clone() })
+        let request = LeaseRequest { want: 0, length_ms: 1, end: Some(self.kept?) };
+        Some(SharedMember { lease: Some(request), ..to_store.clone() })
     }
 
     /// Returns the member's request for a lease; `None` if it has none.
