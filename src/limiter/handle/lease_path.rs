@@ -244,6 +244,7 @@ fn denied(limit: &Limit, retry_in_ns: u64, is_blocked: bool) -> Decision {
     let full_in_ns = limit.burst_offset_ns();
     match is_blocked {
         true => Decision::new(true, (0, 1), 0, full_in_ns).under_block(retry_in_ns),
-        false => Decision::new(false, (0, 1), retry_in_ns, full_in_ns),
+        // A bucket may owe more than it holds, after a reload.
+        false => Decision::new(false, (0, 1), retry_in_ns, full_in_ns.max(retry_in_ns)),
     }
 }

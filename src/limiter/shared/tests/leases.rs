@@ -110,6 +110,17 @@ fn denials_are_kept_until_units_come_back() {
 }
 
 #[test]
+fn overdrawn_buckets_fill_after_they_allow() {
+    let node = leasing(100);
+    assert!(node.all.spend_blocking("a", 19).unwrap().allowed());
+    let _ = node.limiter.reload(leased_limits(3)).unwrap();
+    let asked = node.all.spend_blocking("a", 3).unwrap();
+    let kept = node.without_store(3).unwrap();
+    assert!(!asked.allowed() && is_about(kept.retry_in(), asked.retry_in()), "{asked:?} {kept:?}");
+    assert!(kept.reset_in() >= kept.retry_in() && kept.retry_in() > 10 * MINUTE, "{kept:?}");
+}
+
+#[test]
 fn denials_end_with_a_reload() {
     let node = leasing(100);
     assert!(node.all.spend_blocking("a", 19).unwrap().allowed());
