@@ -62,6 +62,21 @@ impl LeaseWords {
         Ok((answer, until_ns))
     }
 
+    /// Returns the unspent units of a bucket's lease, also if its time is over.
+    pub(crate) fn units(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+    ) -> Result<u64, Outdated> {
+        let mut units = 0;
+        self.update(view, key, (Absent::Leave, now_ns), |word| {
+            units = word.units();
+            None
+        })?;
+        Ok(units)
+    }
+
     /// Gives units back that a call has taken from the lease that ends at `until_ns`, if the node still holds it.
     pub(crate) fn give_back(
         &self,
@@ -91,7 +106,7 @@ impl LeaseWords {
         }
     }
 
-    /// Stores the word of a denial, unless the node holds a lease that can be spent.
+    /// Stores the word of a denial, unless the node holds units of the bucket, which the next call gives back.
     pub(crate) fn note_denial(
         &self,
         view: LimitsView<'_>,
@@ -100,7 +115,7 @@ impl LeaseWords {
         now_ns: u64,
     ) -> Result<(), Outdated> {
         self.update(view, key, (Absent::Insert, now_ns), |word| {
-            (word.units() == 0 || word.is_over(now_ns)).then_some(denial)
+            (word.units() == 0).then_some(denial)
         })
     }
 

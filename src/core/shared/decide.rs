@@ -14,6 +14,8 @@ use crate::limit::Limit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecidedMember {
     pub(crate) decision: Decision,
+    /// The time until the block of the id ends, if it is blocked.
+    pub(crate) blocked_ns: Option<u64>,
     /// The bucket that the store keeps if the batch is allowed; `None` if it does not change.
     new: Option<SharedBucket>,
     /// The units that the node may take ahead then.
@@ -66,17 +68,19 @@ fn decide_one(
         // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
         let asked = if outcome.decision.allowed() { spend(0) } else { outcome };
         let decision = asked.decision.under_block(left_ns);
-        return Ok(DecidedMember { decision, new: ended, granted: None });
+        let blocked_ns = Some(left_ns);
+        return Ok(DecidedMember { decision, blocked_ns, new: ended, granted: None });
     }
     let decision = outcome.decision;
     let charged = outcome.word.filter(|_| mode.is_charged());
     let new = charged.map(|word| SharedBucket { word, ..bucket }).or(ended);
     let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
     let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));
-    Ok(match leased {
-        Some((new, granted)) => DecidedMember { decision, new: Some(new), granted: Some(granted) },
-        None => DecidedMember { decision, new, granted: None },
-    })
+    let (new, granted) = match leased {
+        Some((new, granted)) => (Some(new), Some(granted)),
+        None => (new, None),
+    };
+    Ok(DecidedMember { decision, blocked_ns: None, new, granted })
 }
 
 /// Reads the text of a bucket in the store; the error names its key.

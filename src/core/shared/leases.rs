@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use crate::core::lease_words::LeaseWords;
-use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
+use crate::core::lease_words::word::LeaseWord;
 use crate::core::shared::held::Held;
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::core::view::LimitsView;
@@ -116,9 +116,11 @@ impl Leases {
         bucket: LeasedBucket<'_>,
         now_ns: u64,
     ) -> Result<Option<LeaseEnd>, Outdated> {
-        let (answer, _) = self.words.answer(view, &bucket.key, (0, false), now_ns)?;
-        let LeaseAnswer::Spends { left, .. } = answer else { return Ok(None) };
-        Ok(self.held.lock().get(bucket.name).and_then(|held| held.end_now(left)))
+        // Also of a lease whose time is over on this node: a spend gives its units back as well.
+        match self.words.units(view, &bucket.key, now_ns)? {
+            0 => Ok(None),
+            left => Ok(self.held.lock().get(bucket.name).and_then(|held| held.end_now(left))),
+        }
     }
 
     /// Ends a call to the store that asked for a lease.
@@ -139,6 +141,11 @@ impl Leases {
                 self.granted[0].fetch_add(1, Ordering::Relaxed);
                 self.granted[1].fetch_add(granted.units, Ordering::Relaxed);
                 LeaseWord::lease(until_ns, granted.units)
+            }
+            LeaseOutcome::Denied if asking.given_up.is_over(now_ns) => {
+                // No call can spend its units, and the denial needs its place.
+                held.end(None);
+                None
             }
             LeaseOutcome::Denied => {
                 held.end(asking.request.end);

@@ -8,7 +8,6 @@ use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
 use crate::core::shared::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::core::view::LimitsView;
-use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{Prepared, Trial};
@@ -141,18 +140,21 @@ impl LeasedMember {
             }
         };
         let asking = self.asking.take();
-        if !self.record(asking, outcome, self.denial(&decided.decision)) {
+        if !self.record(asking, outcome, self.denial(decided)) {
             self.asking = asking;
         }
     }
 
     /// Returns the word of a denial: it holds until the instant that the store named, and at most for the length of a lease.
-    fn denial(&self, decision: &Decision) -> Option<LeaseWord> {
-        if decision.allowed() {
-            return None;
-        }
-        let denied = if decision.blocked() { Denied::Block } else { Denied::From(self.cost) };
-        kept_denial(self.sent_ns, saturating_ns(decision.retry_in()), self.length_ns, denied)
+    fn denial(&self, decided: &DecidedMember) -> Option<LeaseWord> {
+        let retry_in_ns = saturating_ns(decided.decision.retry_in());
+        let (denied, retry_in_ns) = match (decided.decision.allowed(), decided.blocked_ns) {
+            (true, _) => return None,
+            (false, None) => (Denied::From(self.cost), retry_in_ns),
+            // The decision's time may be longer, if the bucket does not have the units of this call.
+            (false, Some(left_ns)) => (Denied::Block, left_ns),
+        };
+        kept_denial(self.sent_ns, retry_in_ns, self.length_ns, denied)
     }
 
     /// Returns whether the limit is still the one that the call was made under.

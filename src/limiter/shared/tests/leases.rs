@@ -231,6 +231,51 @@ fn leases_end_before_those_of_the_store() {
     assert_eq!(node.without_store(1), None);
 }
 
+/// In the last moments of a lease the store still has it, and a spend gives it back.
+#[test]
+fn ended_leases_count_for_checks_as_well() {
+    for checks in [false, true] {
+        let node = leasing(100);
+        node.take_lease("a");
+        assert!(node.without_store(1).unwrap().allowed());
+        node.hand.advance(1_996 * MS);
+        assert_eq!(node.without_store(1), None, "the node's lease has ended");
+        if checks {
+            assert!(node.all.check_blocking("a", 17).unwrap().allowed(), "10 and 7");
+            assert!(!node.all.check_blocking("a", 18).unwrap().allowed());
+        }
+        assert!(node.all.spend_blocking("a", 17).unwrap().allowed(), "after checks: {checks}");
+    }
+}
+
+/// A denied call leaves no lease that has ended in the place of its denial.
+#[test]
+fn denials_take_the_place_of_ended_leases() {
+    let node = leasing(100);
+    node.take_lease("a");
+    node.hand.advance(1_996 * MS);
+    assert!(!node.all.spend_blocking("a", 19).unwrap().allowed());
+    assert!(!node.without_store(19).unwrap().allowed(), "kept");
+}
+
+/// The time of a block is its own: a call may have to wait longer, because the bucket does not have its units.
+#[test]
+fn kept_blocks_end_with_the_block() {
+    let node = leasing(100);
+    let (clock, limits) = (node.limiter.inner.clock.clone(), leased_limits(20));
+    let options = LimiterOptions::default().clock(clock).store(node.store.clone());
+    let other = Limiter::with_options(limits, options).limit("All").unwrap();
+    assert!(other.spend_blocking("a", 15).unwrap().allowed());
+    block_on(other.block_shared("a", 100 * MS)).unwrap();
+    let asked = node.all.spend_blocking("a", 10).unwrap();
+    assert!(asked.blocked() && asked.retry_in() > 4 * MINUTE, "{asked:?}");
+    let kept = node.without_store(1).unwrap();
+    assert!(kept.blocked() && is_about(kept.retry_in(), 100 * MS), "{kept:?}");
+    node.hand.advance(100 * MS);
+    assert_eq!(node.without_store(1), None);
+    assert!(node.all.spend_blocking("a", 1).unwrap().allowed());
+}
+
 #[test]
 fn denied_batches_give_leased_units_back() {
     let node = leasing(100);
