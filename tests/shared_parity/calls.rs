@@ -311,9 +311,12 @@ impl World {
         let is_shadow = self.nodes[at].oracle.terms.is_shadow(call.limit);
         let Some(told) = answer.figures else { return Err("unlimited".into()) };
         if !told.allowed && kind.uses_leases() {
-            let retry = told.retry.min(self.lease_ns(at, call.limit));
-            let (key, cost, is_block) = (place.key, call.cost, answer.blocked);
-            let (until, retry_at) = (now + retry, Some(now + told.retry));
+            // A kept block has its own time, also if the bucket does not have the units either.
+            let block_ends = self.bucket(place.key).blocked_until.filter(|_| answer.blocked);
+            let retry_at = block_ends.unwrap_or(now + told.retry);
+            let until = retry_at.min(now + self.lease_ns(at, call.limit));
+            let (retry_at, key, cost, is_block) =
+                (Some(retry_at), place.key, call.cost, answer.blocked);
             self.nodes[at].denials.push(Denial { key, cost, until, retry_at, is_block });
             if kind == Kind::Spend && self.look(place.key)?[at] != own {
                 return Err("a denied call changed the lease".into());
