@@ -100,7 +100,15 @@ impl State {
         }
         let empty_ns = began_ns.saturating_add(part.burst_offset_ns());
         let outcome = part.spend(full_at_ns.unwrap_or(empty_ns), now_ns, member.cost);
-        (outcome.decision, outcome.word.filter(|_| member.mode.is_charged()))
+        let decision = outcome.decision;
+        if !decision.allowed() {
+            // The wait for this bucket may be days, and the store may be back before. It says how long its own takes.
+            let remaining = decision.remaining().unwrap_or(0);
+            let retry_in = decision.retry_in().min(RETRY);
+            let reset_in = decision.reset_in().min(member.limit.burst_offset()).max(retry_in);
+            return (Decision::to_spend(false, remaining, retry_in, reset_in), None);
+        }
+        (decision, outcome.word.filter(|_| member.mode.is_charged()))
     }
 
     fn is_allowing(&self, time: Duration, began_ns: u64, now_ns: u64) -> bool {
@@ -436,5 +444,26 @@ mod tests {
         let huge = Limit::new(1 << 30, 1_000_000_000, Duration::from_secs(1)).unwrap();
         assert_eq!(part(&huge, least), Some(Gcra::new(1073, 1_000_000, 1_073_000_000)));
         assert_eq!(part(&huge, Factor::ONE), Some(Gcra::new(1 << 30, 1, 1 << 30)));
+    }
+
+    /// Its bucket of an outage has its first unit after days, and the store may be back in a second.
+    #[test]
+    fn denial_of_a_slow_limit_waits_for_the_store() {
+        let day = Duration::from_secs(86_400);
+        let limit = Limit::new(3, 3, day).unwrap();
+        let outage = Outage::default();
+        let slow = member("a", &limit, 1);
+        let tenth = Factor::from_millionths(100_000);
+        let allow = Policy::Allow(Duration::ZERO, tenth);
+        for policy in [Policy::Deny, Policy::Local(tenth), allow] {
+            let denied = outage.decide(std::slice::from_ref(&slow), &[policy], S)[0];
+            assert_eq!((denied.allowed(), denied.retry_in()), (false, RETRY), "{policy:?}");
+            assert!(denied.reset_in() >= RETRY && denied.reset_in() <= day, "{denied:?}");
+        }
+        // A wait that is shorter is told.
+        let second = member("b", &limits()[0], 1);
+        let denied =
+            outage.decide(std::slice::from_ref(&second), &[Policy::Local(Factor::ONE)], S)[0];
+        assert_eq!((denied.allowed(), denied.retry_in()), (false, RETRY / 10));
     }
 }

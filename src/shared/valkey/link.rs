@@ -81,6 +81,8 @@ struct State {
     /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
     /// connections and answer no script.
     failures: u32,
+    /// When the last of them was noted. Calls that began before it failed beside it, so they are the same failure.
+    failed_at: Option<Instant>,
     /// No call asks the server before this time. Then one call asks, and moves it on: if that call has no answer, or goes
     /// away, the next one asks when this time is over again.
     closed_until: Option<Instant>,
@@ -222,7 +224,7 @@ impl Link {
         let had_time = 2 * (deadline - began) >= self.answer_timeout;
         match failed.is_answer && !failed.is_lost {
             true => self.note_answer(made),
-            false if failed.is_lost || had_time => self.note_failure(made, failed.is_lost),
+            false if failed.is_lost || had_time => self.note_failure(made, began, failed.is_lost),
             false => {}
         }
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
@@ -273,13 +275,16 @@ impl Link {
         }
     }
 
-    fn note_failure(&self, made: u64, is_lost: bool) {
+    fn note_failure(&self, made: u64, began: Instant, is_lost: bool) {
         let mut state = self.state.lock();
-        // The calls that are lost with one connection are one failure.
-        if !state.has(made) {
+        // The calls that are lost with one connection are one failure, and so are those that wait at once for a server that
+        // is slow for a moment.
+        let is_beside = !is_lost && state.failed_at.is_some_and(|at| began < at);
+        if !state.has(made) || is_beside {
             return;
         }
         state.failures = state.failures.saturating_add(1);
+        state.failed_at = Some(Instant::now());
         if state.failures >= MAX_FAILURES {
             state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
             self.figures.set_paused(true);
