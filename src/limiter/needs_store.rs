@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 #[cold]
 pub(super) fn needs_store(name: &str) -> Error {
     let text = format!(
-        "{name} is shared, and only the store knows its buckets: call spend_shared or spend_blocking, or another of the calls that ask the store; a layer needs with_store()"
+        "{name} is shared, and only the store knows its buckets: a call that asks the store has `_shared` or `_blocking` in its name, such as spend_shared; a layer needs with_store()"
     );
     Error::new(ErrorKind::NeedsStore, text)
 }

@@ -112,7 +112,7 @@ impl Counters {
             by("direction", vec![("ahead", ms(ahead)), ("back", ms(back))]));
         add("tollgate_leases_total", Counter, "Leases that the store has granted.", one(store.leases));
         add("tollgate_leased_units_total", Counter, "Units of the granted leases.", one(store.leased_units));
-        add("tollgate_held_units", Gauge, "Units of leases that are neither spent nor ended.", one(store.held_units));
+        add("tollgate_held_units", Gauge, "Units of leases that are neither spent nor given back nor ended.", one(store.held_units));
     }
 
     fn decisions(&self) -> Vec<Sample<'_>> {

@@ -47,6 +47,14 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     };
     explanation.call = call;
     let sharing = fields::sharing(&limits.limit(&args.limit).map_err(failure)?);
+    // A local limit has one word.
+    if sharing.len() > 1 && store.is_none() && args.traffic.path().is_none() {
+        let warning = format!(
+            "warning: {} is shared, and the file has no store to ask: the answer is that of a full bucket\n",
+            args.limit
+        );
+        print(Destination::Stderr, &warning)?;
+    }
     let text = match args.json {
         true => to_json(&object(&explanation, &sharing, store)),
         false => text(&explanation, &sharing, store),

@@ -448,7 +448,7 @@ mod tests {
 
     /// Its bucket of an outage has its first unit after days, and the store may be back in a second.
     #[test]
-    fn denial_of_a_slow_limit_waits_for_the_store() {
+    fn denials_of_slow_limits_wait_a_second() {
         let day = Duration::from_secs(86_400);
         let limit = Limit::new(3, 3, day).unwrap();
         let outage = Outage::default();

@@ -128,7 +128,7 @@ fn check_store(old: &Limits, new: &Limits) -> Result<(), Error> {
     }
     let shown = |limits: &Limits| limits.store().map_or("none".into(), |store| store.shown_url());
     let text = format!(
-        "the store of a running limiter cannot change: it is {}, and the new limits have {}, or other names of keys or timeouts; restart the program",
+        "the store of a running limiter cannot change: its address, the names of its keys and its timeouts stay as they are (it is {}, and the new limits have {}); restart the program",
         shown(old),
         shown(new),
     );

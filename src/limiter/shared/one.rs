@@ -40,7 +40,7 @@ impl KeyedLimit {
     /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
     /// let exact = LimitOptions::default().shared(Shared::Exact);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
-    /// let store = Store::in_memory(Clock::system()); // or Store::connect(StoreOptions::new("redis://...")?)
+    /// let store = Store::in_memory(Clock::system()); // or Store::connect(&StoreOptions::new("redis://...")?)?
     /// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()));
     /// let (one, other) = (node().limit("PerUser")?, node().limit("PerUser")?);
     /// assert_eq!(one.spend_shared("alice", 3).await?.remaining(), Some(2));

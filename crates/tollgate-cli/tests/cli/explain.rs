@@ -175,6 +175,11 @@ fn a_shared_limit_shows_its_words() {
         (&found["shared"], &found["on_error"], &found["fraction"], &found["lease_ns"]),
         (&"leased".into(), &"allow".into(), &"0.25".into(), &1_000_000_000_u64.into())
     );
+    assert_eq!(ran.stderr, "");
+    dir.put("no_store.yml", "Own: {burst: 5, count: 1, period: 1s, id: string, shared: exact}\n");
+    let ran = dir.run("explain --limits no_store.yml --today 2026-11-01 Own alice");
+    let warning = "warning: Own is shared, and the file has no store to ask: the answer is that of a full bucket\n";
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), warning), "{ran:?}");
     let ran = dir.run("validate --limits shared.yml");
     assert_eq!((ran.status, &*ran.stdout), (Some(0), "ok: 1 limit, 0 overrides\n"), "{ran:?}");
 }
