@@ -135,8 +135,8 @@ impl ReserveError {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::limits::{LimitOptions, OnError, Shared};
-    /// # use tollgate::shared::{Store, StoreOptions};
+    /// # use tollgate::limits::{LimitOptions, OnError, Shared, StoreOptions};
+    /// # use tollgate::shared::Store;
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// let exact = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
