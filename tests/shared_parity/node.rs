@@ -31,8 +31,8 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
-    /// Whether a node may tell this time of it: the store's, or shorter by a thirty-second of what is beyond the length of a
-    /// lease.
+    /// Whether a node may answer with this wait. It is the store's; the part after the end of the kept denial may be shorter by
+    /// a thirty-second.
     fn may_tell(&self, retry: i128, now: i128) -> bool {
         let Some(at) = self.retry_at else { return true };
         // Words have steps of 2^18 ns, and at most 205 days of it.

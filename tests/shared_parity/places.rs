@@ -24,7 +24,7 @@ impl World {
         let Some(handle) = self.nodes[at].handles[call.limit].clone() else { return Ok(()) };
         let call = Call { factor: ONE, ..call };
         if self.nodes[at].oracle.terms.is_shadow(call.limit) {
-            // It spends, and what it has charged is not told.
+            // A reservation of such a limit is a spend, and does not say whether it has charged.
             return Ok(());
         }
         let Some((place, leased)) = self.place(at, call)? else { return Ok(()) };
@@ -94,7 +94,7 @@ impl World {
         }
         let cost = i128::from(call.cost);
         let bucket = self.buckets.bucket(place.key);
-        // What a drip or a window has more than the bucket owes is lost before a later unit is granted.
+        // A drip or a new window may be larger than the bucket needs. The oracle does not know the rest, which is lost.
         bucket.is_sure &= wait == 0 || place.key.1 == Algorithm::Gcra;
         bucket.touch(place.rule, now + wait);
         let state = with_units(place.rule, bucket.state, now, cost);

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     };
     explanation.call = call;
     let sharing = fields::sharing(&limits.limit(&args.limit).map_err(failure)?);
-    // A local limit has one word.
+    // A local limit has the field `shared` alone.
     if sharing.len() > 1 && store.is_none() && args.traffic.path().is_none() {
         let warning = format!(
             "warning: {} is shared, and the file has no store to ask: the answer is that of a full bucket\n",

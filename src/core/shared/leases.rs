@@ -142,8 +142,10 @@ impl Leases {
                 self.granted[1].fetch_add(granted.units, Ordering::Relaxed);
                 LeaseWord::lease(until_ns, granted.units)
             }
-            LeaseOutcome::Denied if asking.given_up.is_over(now_ns) => {
-                // No call can spend its units, and the denial needs its place.
+            LeaseOutcome::Denied
+                if asking.given_up.is_lease() && asking.given_up.is_over(now_ns) =>
+            {
+                // No call can spend its units any more, and the denial takes the place of its word.
                 held.end(None);
                 None
             }

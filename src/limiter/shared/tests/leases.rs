@@ -206,6 +206,16 @@ fn ids_beyond_the_cap_lose_no_units() {
     assert_eq!(node.left("first"), Some(18));
 }
 
+/// A denied call keeps a lease for which the table had no place, and the next one gives it back.
+#[test]
+fn denials_keep_leases_without_a_word() {
+    let node = leasing(1);
+    node.take_lease("first");
+    node.take_lease("second");
+    assert!(!node.all.spend_blocking("second", 19).unwrap().allowed());
+    assert!(node.all.spend_blocking("second", 18).unwrap().allowed());
+}
+
 #[test]
 fn other_clocks_take_no_leases() {
     let store = Store::in_memory(Clock::manual().0);
