@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::error::Error;
 use crate::observe::store_counters::{ClockSteps, StoreErrors};
 use crate::util::sync::{Figure, Ordering, Switch};
 
@@ -53,8 +54,19 @@ impl StoreFigures {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_error(&self, fault: StoreFault) {
-        self.errors[fault as usize].fetch_add(1, Ordering::Relaxed);
+    /// Counts an error; returns how many there were of its kind, with it.
+    pub(crate) fn count_error(&self, fault: StoreFault) -> u64 {
+        self.errors[fault as usize].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts a call for a key that holds no bucket, and logs some of them.
+    #[cold]
+    pub(crate) fn count_unusable(&self, fault: StoreFault, error: &Error) {
+        let count = self.count_error(fault);
+        #[cfg(feature = "tracing")]
+        crate::observe::events::unusable_bucket(error, count);
+        #[cfg(not(feature = "tracing"))]
+        let _ = (error, count);
     }
 
     /// Counts a script whose text was sent, because the server did not know it.

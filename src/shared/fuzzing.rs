@@ -30,7 +30,7 @@ impl TextBucket {
 
     /// Returns the ms for which the store keeps the bucket.
     pub fn kept_ms(self, limit: &Limit, unix_ns: u64) -> u64 {
-        kept_ms(limit, self.0, unix_ns, 0)
+        kept_ms((limit, limit), self.0, unix_ns, 0)
     }
 
     /// Whether a bucket that the store has forgotten is the same to calls of this time: full, without a block.

@@ -105,8 +105,8 @@ impl SharedStore for MemoryStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
         self.figures.count_call();
         let charged = self.charge_now(&members);
-        if charged.is_err() {
-            self.figures.count_error(StoreFault::UnknownText);
+        if let Err(error) = &charged {
+            self.figures.count_unusable(StoreFault::UnknownText, error);
         }
         Box::pin(ready(charged))
     }

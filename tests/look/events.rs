@@ -41,6 +41,8 @@ impl Subscriber for Lines {
 }
 
 fn lines_of(run: impl FnOnce()) -> Vec<String> {
+    // What a thread without a subscriber logs first may never be logged by a thread that has one.
+    lines_of_threads();
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), run);
     let lines = lines.0.lock().unwrap();
@@ -112,11 +114,63 @@ fn blocks_are_logged() {
     assert_eq!(lines, [line("blocked", "3600s"), line("unblocked", "0ns")]);
 }
 
+/// What threads that are not the test's own log.
+fn lines_of_threads() -> &'static Lines {
+    static LINES: std::sync::OnceLock<Lines> = std::sync::OnceLock::new();
+    LINES.get_or_init(|| {
+        let lines = Lines::default();
+        tracing::subscriber::set_global_default(lines.clone()).unwrap();
+        lines
+    })
+}
+
+#[cfg(feature = "valkey")]
+fn shared_limits() -> Limits {
+    let exact = LimitOptions::default().shared(tollgate::limits::Shared::Exact);
+    add(no_limits(), "A", 1, exact).build()
+}
+
+#[test]
+#[cfg(feature = "valkey")]
+fn blocks_of_shared_limits_are_logged() {
+    let store = tollgate::shared::Store::in_memory(Clock::system());
+    let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
+    let a = limiter.limit("A").unwrap();
+    let hour = Duration::from_secs(3600);
+    let lines = lines_of(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let left = a.block_shared("x\n", hour).await.unwrap();
+            assert!(left >= hour && left < hour + Duration::from_millis(1), "{left:?}");
+            assert!(a.unblock_shared("x\n").await.unwrap());
+            assert!(!a.unblock_shared("x\n").await.unwrap());
+        });
+    });
+    assert!(lines[0].starts_with("INFO message=blocked limit=\"A\" key=x\\n retry_in=3600"));
+    assert_eq!(lines[1], "INFO message=unblocked limit=\"A\" key=x\\n retry_in=0ns");
+    assert_eq!(lines.len(), 2);
+}
+
+/// Nobody listens at the address.
+#[test]
+#[cfg(feature = "valkey")]
+fn outages_are_logged() {
+    let lines = lines_of_threads();
+    let options = tollgate::limits::StoreOptions::new("redis://127.0.0.1:1").unwrap();
+    let store = tollgate::shared::Store::connect(&options).unwrap();
+    let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
+    for _ in 0..3 {
+        assert!(!limiter.limit("A").unwrap().spend_blocking("x", 1).unwrap().allowed());
+    }
+    let lines = lines.0.lock().unwrap();
+    let began = |line: &&String| line.contains("shared limits are decided without the store");
+    let began: Vec<_> = lines.iter().filter(began).collect();
+    assert!(began.len() == 1 && began[0].starts_with("WARN ") && began[0].contains("127.0.0.1:1"));
+}
+
 #[test]
 fn passes_of_the_sweeper_are_logged() {
-    // The sweeper runs on its own thread, so the subscriber is global.
-    let lines = Lines::default();
-    tracing::subscriber::set_global_default(lines.clone()).unwrap();
+    let lines = lines_of_threads();
     let limiter = logged(LimiterOptions::default());
     let interval = Duration::from_millis(1);
     let sweeper = limiter.start_sweeper(SweepOptions::default().interval(interval)).unwrap();

@@ -106,14 +106,21 @@ pub(crate) fn written(
     unix_ns: u64,
 ) -> Option<(String, u64)> {
     let bucket = decided.new?.with_fill_time(&member.limit, member.keep_ms);
-    Some((bucket.text(&member.limit), kept_ms(&member.limit, bucket, unix_ns, member.keep_ms)))
+    let limits = (&member.limit, member.guard_limit());
+    Some((bucket.text(&member.limit), kept_ms(limits, bucket, unix_ns, member.keep_ms)))
 }
 
-/// Returns the ms for which the store keeps a bucket: until it is full again, its ledger is not needed any more and its id's
-/// block is over, at least `at_least_ms`, and a slack.
-pub(crate) fn kept_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64, at_least_ms: u64) -> u64 {
+/// Returns the ms for which the store keeps a bucket: until it is full again by a call's limit, its ledger is not needed any
+/// more and its id's block is over, at least `at_least_ms`, and a slack. `guard` is the limit by which the units of leases
+/// [hold the bucket back](SharedMember::guard_limit).
+pub(crate) fn kept_ms(
+    (limit, guard): (&Limit, &Limit),
+    bucket: SharedBucket,
+    unix_ns: u64,
+    at_least_ms: u64,
+) -> u64 {
     // A bucket that was reset has less than its word says, while units are leased.
-    let bucket = bucket.with_guard(limit, unix_ns);
+    let bucket = bucket.with_guard(guard, unix_ns);
     // A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just after
     // a drip: the next one comes a whole time later.
     let drip_ms = match limit.rule() {
@@ -163,7 +170,7 @@ mod tests {
             let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
             let word = limit.rule().full(rule_time_ns(unix_ns));
             let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
-            let kept_ms = kept_ms(&limit, bucket, unix_ns, 0);
+            let kept_ms = kept_ms((&limit, &limit), bucket, unix_ns, 0);
             let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
             let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
             assert!(full_ms > 7 * 60_000, "{limit}: {full_ms} ms");
@@ -184,6 +191,6 @@ mod tests {
         let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
         let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
         assert_eq!(full_ms, 1 + 8 * 300_000);
-        assert!(kept_ms(&limit, bucket, unix_ns, 0) >= full_ms + SLACK_MS);
+        assert!(kept_ms((&limit, &limit), bucket, unix_ns, 0) >= full_ms + SLACK_MS);
     }
 }

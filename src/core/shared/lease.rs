@@ -140,14 +140,15 @@ impl SharedBucket {
 /// Returns the word of a bucket that has at most what it has when `units` are taken from a full one at this time. They may be
 /// more than the burst, if the limit has become smaller since: then the bucket owes units.
 fn guarded_word(limit: &Limit, word: u64, unix_ns: u64, units: u64) -> u64 {
-    /// About 136 years, in s. Units that take longer are cut to the burst, so that the word stays in its range.
+    /// About 136 years, in s. Units that take longer are cut to as many, or to the burst if that is more, so that the word stays
+    /// in its range. More units never take less time.
     const MAX_S: u64 = 1 << 32;
     let now_ns = rule_time_ns(unix_ns);
     match limit.rule() {
         Rule::Gcra(gcra) => {
             let interval_ns = gcra.emission_interval_ns();
-            let is_long = (interval_ns / 1_000_000_000 + 1).saturating_mul(units) > MAX_S;
-            let units = if is_long { units.min(limit.burst()) } else { units };
+            let longest = MAX_S / (interval_ns / 1_000_000_000 + 1);
+            let units = units.min(longest.max(limit.burst()));
             word.max(now_ns + interval_ns * units)
         }
         Rule::LeakyBucket(leaky) => leaky.with_at_least(word, now_ns, units),

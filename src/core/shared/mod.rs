@@ -89,9 +89,9 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
 impl dyn SharedStore + '_ {
     /// Counts a bucket whose text this version does not know.
     #[cold]
-    pub(crate) fn count_unknown_text(&self) {
+    pub(crate) fn count_unknown_text(&self, error: &Error) {
         if let Some(figures) = self.figures() {
-            figures.count_error(StoreFault::UnknownText);
+            figures.count_unusable(StoreFault::UnknownText, error);
         }
     }
 }

@@ -153,7 +153,7 @@ impl OwedBucket {
             .charged(bucket, unix_ns)
             .map(|word| SharedBucket { word, ..bucket }.with_fill_time(&self.limit, self.keep_ms));
         Ok(new.map(|new| {
-            let keep_ms = |limit| kept_ms(limit, new, unix_ns, self.keep_ms);
+            let keep_ms = |limit| kept_ms((limit, guard), new, unix_ns, self.keep_ms);
             let keep_ms = keep_ms(&self.limit).max(keep_ms(guard));
             let after = Some((new.text(&self.limit).into_boxed_str(), keep_ms));
             Change { key: self.key.clone(), before: before.map(Into::into), after }

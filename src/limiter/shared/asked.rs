@@ -210,8 +210,8 @@ impl AskedBatch {
             Ok(found) => {
                 self.end_outage();
                 let decision = self.figures(&found);
-                if decision.is_err() {
-                    store.count_unknown_text();
+                if let Err(error) = &decision {
+                    store.count_unknown_text(error);
                 }
                 texts = Some(found);
                 decision

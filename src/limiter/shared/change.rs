@@ -138,7 +138,7 @@ pub(super) async fn change_now<R>(
     loop {
         let before = texts.pop().flatten();
         let bucket = read(key, limit, before.as_deref())
-            .inspect_err(|_| store.count_unknown_text())?
+            .inspect_err(|error| store.count_unknown_text(error))?
             .guarded(guard, unix_ns);
         let (new, result) = ask(&member, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
@@ -150,7 +150,7 @@ pub(super) async fn change_now<R>(
             // A bucket that is full by this limit may owe units by that of a call with a factor.
             || new.word != 0;
         let after = is_needed.then(|| {
-            let keep_ms = |limit| kept_ms(limit, new, unix_ns, *at_least_ms);
+            let keep_ms = |limit| kept_ms((limit, guard), new, unix_ns, *at_least_ms);
             (new.text(limit).into_boxed_str(), keep_ms(limit).max(keep_ms(guard)))
         });
         let change = Change { key: key.clone(), before, after };

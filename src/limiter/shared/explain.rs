@@ -106,7 +106,7 @@ async fn explain_now(
     let found = store.charge([member.clone()].into()).await?;
     let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
     let bucket = read(&member.key, limit, text)
-        .inspect_err(|_| store.count_unknown_text())?
+        .inspect_err(|error| store.count_unknown_text(error))?
         .guarded(limit, found.unix_ns);
     let decision_at = |cost| {
         let asked = SharedMember { cost, ..member.clone() };

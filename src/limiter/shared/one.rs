@@ -10,6 +10,10 @@ use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::change::{Changed, Where, change, find_or_call, lowered};
 use crate::limits::Id;
+#[cfg(feature = "tracing")]
+use crate::limits::Scratch;
+#[cfg(feature = "tracing")]
+use crate::observe::events::{self, LoggedKey};
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -184,7 +188,10 @@ impl KeyedLimit {
         .await?
         .unwrap_or(0);
         self.note_block(id, left_ns);
-        Ok(Duration::from_nanos(left_ns))
+        let left = Duration::from_nanos(left_ns);
+        #[cfg(feature = "tracing")]
+        self.log_as(id, |key| events::block(key, left));
+        Ok(left)
     }
 
     /// Like [`unblock`](KeyedLimit::unblock), for a limit that may be [shared](crate::limits::Shared). Returns whether the
@@ -205,6 +212,10 @@ impl KeyedLimit {
                 })
                 .await?;
                 self.forget_denial(id);
+                #[cfg(feature = "tracing")]
+                if was_blocked {
+                    self.log_as(id, events::unblock);
+                }
                 Ok(was_blocked)
             }
         }
@@ -228,6 +239,15 @@ impl KeyedLimit {
                     change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
                 Ok(left.await?.map(Duration::from_nanos))
             }
+        }
+    }
+
+    /// Logs an event about an id.
+    #[cfg(feature = "tracing")]
+    fn log_as(&self, id: Id<'_>, event: impl FnOnce(LoggedKey<'_>)) {
+        let mut scratch = Scratch::new();
+        if let Ok(id) = self.encoded(id, &mut scratch) {
+            event(self.logged(id));
         }
     }
 }

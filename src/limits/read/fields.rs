@@ -217,11 +217,16 @@ pub(crate) fn whole_number_or_0(scalar: &Scalar<'_>, allowed: &str) -> Result<u6
     if !scalar.is_plain() {
         return Err(format!("{}: {allowed}, without quotes, is allowed", shown(text)));
     }
-    let is_padded = text.len() > 1 && text.starts_with('0');
-    if is_padded || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if is_padded(text) || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{}: {allowed}, in plain digits, is allowed", shown(text)));
     }
     text.parse().map_err(|_| format!("{}: at most {} is allowed", shown(text), u64::MAX))
+}
+
+/// Whether a number begins with a needless zero: some readers of YAML take it for octal, others for a text.
+fn is_padded(text: &str) -> bool {
+    text.strip_prefix('0')
+        .is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
 }
 
 /// Parses a number that may have a fraction: digits, a point, at most six digits.
@@ -229,6 +234,9 @@ pub(super) fn decimal(scalar: &Scalar<'_>, field: Field) -> Result<Decimal, Stri
     let text = &*scalar.text;
     if !scalar.is_plain() {
         return Err(format!("{}: {}, without quotes, is allowed", shown(text), field.allowed()));
+    }
+    if is_padded(text) {
+        return Err(format!("{}: {}, in plain digits, is allowed", shown(text), field.allowed()));
     }
     Decimal::parse(text).map_err(|reason| {
         let is_negative = reason.starts_with("negative");

@@ -117,8 +117,8 @@ if any_beside or ARGV[1] == '1' then
     local function units_of(m)
         local units = 0
         for _, group in ipairs(m.groups) do units = units + group.units end
-        -- Of g units that take longer than 136 years are cut to the burst.
-        if m.rule == 'g' and (ARGV[m.at + 4] + 1) * units > 4294967296 then return min(units, burst_of(m)) end
+        -- Of g units that take longer than 136 years are cut to as many, or to the burst if that is more.
+        if m.rule == 'g' then units = min(units, max(floor(4294967296 / (ARGV[m.at + 4] + 1)), burst_of(m))) end
         return units
     end
 

@@ -41,7 +41,7 @@ impl Failure {
 
     /// No answer came in time.
     pub(super) fn late(time: Duration) -> Failure {
-        let text = format!("no answer within {time:?}: whether it has charged is unknown");
+        let text = format!("no answer within {time:?}: whether the call has run is unknown");
         Failure { text, is_answer: false, is_of_key: false, is_lost: false, redirect: None }
     }
 }

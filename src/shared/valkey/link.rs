@@ -217,8 +217,12 @@ impl Link {
             Ok(Err(error)) => failure(&error),
             Err(_) => Failure::late(self.answer_timeout),
         };
-        if failed.redirect.is_none() {
-            self.figures.count_error(failed.fault());
+        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
+        let error = self.error(kind, &failed.text);
+        match failed.redirect {
+            Some(_) => {}
+            None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
+            None => _ = self.figures.count_error(failed.fault()),
         }
         // A call that had little time says little about the server.
         let had_time = 2 * (deadline - began) >= self.answer_timeout;
@@ -227,8 +231,6 @@ impl Link {
             false if failed.is_lost || had_time => self.note_failure(made, began, failed.is_lost),
             false => {}
         }
-        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
-        let error = self.error(kind, &failed.text);
         Err(Refused { error, redirect: failed.redirect })
     }
 

@@ -14,7 +14,8 @@ mod sentinel;
 mod servers;
 mod slots;
 mod split;
-#[cfg(all(test, not(tollgate_loom)))]
+// Their nodes read limits files.
+#[cfg(all(test, feature = "yaml", not(tollgate_loom)))]
 mod tests;
 mod turns;
 

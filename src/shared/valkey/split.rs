@@ -197,7 +197,7 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
             .and_then(|it| it.rolled_back((limit, member.own_limit()), after, unix_ns, (*cost, 0)));
         let Some(mut new) = undone else { continue };
         new.ledger = new.ledger.filter(|_| member.keeps_ledger);
-        let kept_ms = kept_ms(limit, new, unix_ns, member.keep_ms);
+        let kept_ms = kept_ms((limit, member.guard_limit()), new, unix_ns, member.keep_ms);
         changes.push(Change {
             key: key.clone(),
             before: Some(wrote.into_bytes().into()),

@@ -87,6 +87,67 @@ fn decisions_of_policies_are_counted() {
     assert_eq!(beside_the_store(&node.limiter)[1], (4, 0));
 }
 
+/// Counts the warnings that say that the key `All:logged` holds no bucket.
+#[cfg(feature = "tracing")]
+mod warnings {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    #[derive(Clone, Default)]
+    pub(super) struct Warnings(pub(super) Arc<AtomicU32>);
+
+    impl Visit for &Warnings {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "error" && format!("{value:?}").contains("All:logged") {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "tollgate" && *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut &*self);
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+}
+
+/// The first, second, fourth and so on are logged.
+#[test]
+#[cfg(feature = "tracing")]
+fn unknown_texts_are_logged() {
+    let node = node();
+    let after = Some(("12 apples".into(), 1_000_000));
+    let change = Change { key: "All:logged".into(), before: None, after };
+    block_on(node.store.inner.replace([change].into())).unwrap();
+    // For all threads: what a thread without a subscriber logs first may never be logged by a thread that has one.
+    let warnings = warnings::Warnings::default();
+    tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+    let count = || warnings.0.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(node.answer(node.all.spend_shared("logged", 1)).is_err());
+    assert_eq!(count(), 1);
+    assert!(node.answer(node.all.refund_shared("logged", 1)).is_err());
+    assert_eq!(count(), 2);
+    assert!(node.answer(node.all.explain_shared("logged", 1)).is_err());
+    assert_eq!(count(), 2);
+}
+
 #[test]
 fn unknown_texts_are_counted() {
     let node = node();
