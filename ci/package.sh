@@ -44,4 +44,6 @@ echo "LEFT OUT: tests of the documentation: ci/test.sh runs the same text"
 # Dependencies are those of ci/test.sh; the packages have names of their own there, because of their folders.
 export CARGO_TARGET_DIR=$PWD/target
 cd "$unpacked"
+# Tests start these programs. `cargo test` with targets does not build them.
+[ "$#" -gt 0 ] || cargo build --locked --all-features --examples
 cargo test --locked --all-features "${targets[@]}" -- "${left_out[@]}"

@@ -265,6 +265,12 @@ impl Decision {
         Decision { verdict: Verdict::ALLOWED, ..self }
     }
 
+    /// Returns the same answer with the figures of another decision.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn with_figures_of(self, other: Decision) -> Decision {
+        Decision { verdict: self.verdict, ..other }
+    }
+
     /// Names the batch's member at `position` as the one that denies, if this is a denial.
     #[inline]
     pub(crate) fn for_member(mut self, position: usize) -> Decision {

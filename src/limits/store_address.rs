@@ -48,8 +48,27 @@ impl StoreAddress {
         match (of_cluster, of_sentinels) {
             (Some(server), _) => Parts::read(scheme, rest)?.cluster(server),
             (_, Some(server)) => Parts::read(scheme, rest)?.sentinels(server),
-            _ => Ok(StoreAddress::Server(url.into())),
+            _ => {
+                if SCHEMES[..BY_NETWORK].contains(&scheme) {
+                    check_server(scheme, rest)?;
+                }
+                Ok(StoreAddress::Server(url.into()))
+            }
         }
+    }
+}
+
+/// Checks the part of a single server's URL after the scheme.
+fn check_server(scheme: &str, rest: &str) -> Result<(), String> {
+    let is_server = |parts: Parts<'_>| {
+        let database = parts.path.trim_matches('/');
+        parts.hosts.len() == 1 && (database.is_empty() || database.parse::<u32>().is_ok())
+    };
+    match Parts::read(scheme, rest).map(is_server) {
+        Ok(true) => Ok(()),
+        _ => Err(format!(
+            "invalid url: after {scheme}:// a host is wanted, and then at most a port up to 65535 and the number of a database, as {scheme}://user:password@host:6379/0; characters such as / and ? in a password are written as %2F and %3F"
+        )),
     }
 }
 
@@ -179,8 +198,11 @@ mod tests {
         ] {
             assert_eq!(StoreAddress::read(url), Ok(StoreAddress::Cluster(urls(nodes))), "{url}");
         }
-        let one = "redis://a:1,b:2";
-        assert_eq!(StoreAddress::read(one), Ok(StoreAddress::Server(one.into())));
+        for one in
+            ["redis://a", "rediss://u:p@[::1]:1/15/", "valkey://a:65535?protocol=resp3#insecure"]
+        {
+            assert_eq!(StoreAddress::read(one), Ok(StoreAddress::Server(one.into())));
+        }
     }
 
     #[test]
@@ -222,6 +244,12 @@ mod tests {
             ("redis-sentinel://a/main/x", "name of their service"),
             ("redis-sentinel://", "alone"),
             ("unix-cluster://a", "with the scheme"),
+            ("redis://a:99999", "a port up to 65535"),
+            ("redis://:secret@a:x", "a port up to 65535"),
+            ("rediss://a/x", "the number of a database"),
+            ("redis://a,b", "a host is wanted"),
+            ("redis://:secret@", "a host is wanted"),
+            ("redis://user:secret/x@a", "%2F"),
             ("redis-clusters://a", "with the scheme"),
         ] {
             let error = StoreAddress::read(url).unwrap_err();

@@ -139,6 +139,10 @@ fn invalid_parameters_are_refused() {
             "A.drip_size: invalid drip_size 0.5: at least 1 is allowed",
         ),
         (
+            "algorithm: leaky_bucket, max: 05, duration: 1s",
+            "A.max: invalid max \"05\": a number from 1, in plain digits, is allowed",
+        ),
+        (
             "algorithm: leaky_bucket, max: 0.5, duration: 1s",
             "A.max: invalid max 0.5: at least 1 is allowed",
         ),

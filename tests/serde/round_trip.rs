@@ -333,7 +333,7 @@ fn what_no_file_has_is_refused() {
 fn words_of_sharing_and_the_store_come_back() {
     use tollgate::limits::{OnError, Shared, StoreOptions};
     let (limit, ms) = (Limit::new(20, 10, SECOND).unwrap(), Duration::from_millis(1));
-    let store = StoreOptions::new("redis://u:p%40#@h:1/2").unwrap();
+    let store = StoreOptions::new("redis://u:p%40%23@h:1/2").unwrap();
     let full = store.clone().prefix("").unwrap().tag("a: b").unwrap().boulder_keys();
     let full = full.connect_timeout(ms).unwrap().answer_timeout(60 * SECOND).unwrap();
     let mut all = Vec::new();

@@ -13,6 +13,7 @@ pub(crate) mod lease;
 pub(crate) mod leases;
 pub(crate) mod ledger;
 pub(crate) mod outage;
+mod outage_bucket;
 pub(crate) mod owed;
 pub(crate) mod reversible;
 pub(crate) mod text;
@@ -44,6 +45,12 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// leases, unless none of them can deny.
     fn is_split(&self, _: &[SharedMember]) -> bool {
         false
+    }
+
+    /// Whether a call for a key would be sent now. A node does not give up its lease for a call that would not be: nobody would
+    /// grant another one.
+    fn is_ready(&self, _key: &str) -> bool {
+        true
     }
 
     /// Replaces the texts of buckets if each of them is still the one before, else none. In a cluster all of them are in one

@@ -14,12 +14,10 @@ use parking_lot::Mutex;
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::rule::Rule;
-use crate::algorithm::timed_count::NS_PER_MS;
 use crate::core::shared::SharedMember;
+use crate::core::shared::outage_bucket::{OutageBucket, part};
 use crate::core::shared::owed::{Owed, OwedBatch};
 use crate::decision::Decision;
-use crate::limit::Limit;
 use crate::util::sync::{Ordering, Switch};
 use crate::util::time::saturating_ns;
 
@@ -59,8 +57,8 @@ struct State {
     /// The time for which limits have allowed all calls. It refills as fast as time passes with the store, so that a store
     /// that fails again and again does not allow them for ever.
     allowed_ns: u64,
-    /// The times at which the buckets are full. A bucket that has none was empty at the beginning.
-    full_at_ns: HashMap<Box<str>, u64>,
+    /// A bucket that is not here was empty at the beginning.
+    buckets: HashMap<Box<str>, OutageBucket>,
     /// What this and earlier outages have admitted, and the store does not know yet.
     owed: Owed,
 }
@@ -71,19 +69,19 @@ impl State {
         self.failed_ns = self.failed_ns.max(now_ns);
         *self.began_ns.get_or_insert_with(|| {
             self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
-            self.full_at_ns.clear();
+            self.buckets.clear();
             self.count += 1;
             now_ns
         })
     }
 
-    /// Decides a member by its policy. Returns its bucket's new time as well, if it is to be charged.
+    /// Decides a member by its policy. Returns its new bucket as well, if it is to be charged.
     fn decide(
         &self,
         member: &SharedMember,
         policy: Policy,
         (began_ns, now_ns): (u64, u64),
-    ) -> (Decision, Option<u64>) {
+    ) -> (Decision, Option<OutageBucket>) {
         let denied = (Decision::to_spend(false, 0, RETRY, RETRY), None);
         let fraction = match policy {
             Policy::Deny => return denied,
@@ -93,8 +91,8 @@ impl State {
             Policy::Allow(_, fraction) | Policy::Local(fraction) => fraction,
         };
         let Some(part) = part(&member.limit, fraction) else { return denied };
-        let full_at_ns = self.full_at_ns.get(&member.key).copied();
-        let has_room = full_at_ns.is_some() || self.full_at_ns.len() < MAX_BUCKETS;
+        let full_at_ns = self.buckets.get(&member.key).map(|bucket| bucket.full_at_ns(&part));
+        let has_room = full_at_ns.is_some() || self.buckets.len() < MAX_BUCKETS;
         if member.cost > part.burst() || !has_room {
             return denied;
         }
@@ -108,7 +106,9 @@ impl State {
             let reset_in = decision.reset_in().min(member.limit.burst_offset()).max(retry_in);
             return (Decision::to_spend(false, remaining, retry_in, reset_in), None);
         }
-        (decision, outcome.word.filter(|_| member.mode.is_charged()))
+        let fills_in_ns = part.burst_offset_ns();
+        let charged = outcome.word.filter(|_| member.mode.is_charged());
+        (decision, charged.map(|full_at_ns| OutageBucket { full_at_ns, fills_in_ns }))
     }
 
     fn is_allowing(&self, time: Duration, began_ns: u64, now_ns: u64) -> bool {
@@ -119,8 +119,8 @@ impl State {
     /// Forgets buckets that are full, each time the map has doubled. One that is forgotten is full again if it is asked for:
     /// one that was empty at the beginning fills no later.
     fn drop_full(&mut self, now_ns: u64) {
-        if self.full_at_ns.len() == self.full_at_ns.capacity() {
-            self.full_at_ns.retain(|_, full_at_ns| !Gcra::is_full(*full_at_ns, now_ns));
+        if self.buckets.len() == self.buckets.capacity() {
+            self.buckets.retain(|_, bucket| !Gcra::is_full(bucket.full_at_ns, now_ns));
         }
     }
 }
@@ -147,7 +147,7 @@ impl Outage {
         let length_ns = state.failed_ns.saturating_sub(began_ns);
         state.allowed_ns = state.allowed_ns.saturating_add(length_ns);
         state.ended_ns = state.failed_ns;
-        state.full_at_ns = HashMap::new();
+        state.buckets = HashMap::new();
         Some(Duration::from_nanos(length_ns))
     }
 
@@ -199,9 +199,9 @@ impl Outage {
                 if member.mode.is_charged() && member.cost > 0 && decision.allowed() {
                     state.owed.add(member);
                 }
-                if let Some(full_at_ns) = charged {
+                if let Some(bucket) = charged {
                     state.drop_full(now_ns);
-                    state.full_at_ns.insert(member.key.clone(), *full_at_ns);
+                    state.buckets.insert(member.key.clone(), *bucket);
                 }
             }
         }
@@ -209,34 +209,11 @@ impl Outage {
     }
 }
 
-/// Returns the bucket of an outage: a part of a limit's rate, rounded down, and of its burst, rounded down and at least 1.
-/// `None`: the part is so small that it has no unit in 73 years.
-fn part(limit: &Limit, fraction: Factor) -> Option<Gcra> {
-    const MILLION: u128 = 1_000_000;
-    const MAX_NS: u64 = 1 << 61;
-    let (per_ns, units) = match limit.rule() {
-        Rule::Gcra(gcra) => (gcra.emission_interval_ns().into(), 1),
-        Rule::Window(window) => {
-            (u128::from(window.window_ms) * u128::from(NS_PER_MS), u128::from(window.quota))
-        }
-        Rule::LeakyBucket(leaky) => {
-            (u128::from(leaky.drip_rate_ms) * u128::from(NS_PER_MS), u128::from(leaky.drip_size))
-        }
-        // No shared limit has a custom algorithm.
-        Rule::Custom(_) => return None,
-    };
-    let millionths = u128::from(fraction.millionths());
-    let interval_ns = u64::try_from((per_ns * MILLION).div_ceil(units * millionths)).ok()?;
-    let share = u128::from(limit.burst()) * millionths / MILLION;
-    let burst = u64::try_from(share).ok()?.min(MAX_NS / interval_ns).max(1);
-    let offset_ns = interval_ns.checked_mul(burst).filter(|&ns| ns <= MAX_NS)?;
-    Some(Gcra::new(burst, interval_ns, offset_ns))
-}
-
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
     use crate::core::shared::SharedMode;
+    use crate::limit::Limit;
 
     const S: u64 = 1_000_000_000;
 
@@ -343,8 +320,25 @@ mod tests {
         for id in 1_000..10_000 {
             assert!(spend(&id.to_string(), 1, 60 * S));
         }
-        let kept = &outage.state.lock().full_at_ns;
+        let kept = &outage.state.lock().buckets;
         assert!(!kept.contains_key("a") && !kept.contains_key("0"), "full again");
+    }
+
+    /// A bucket that a reload makes larger has no more than what has come since the outage began.
+    #[test]
+    fn a_larger_burst_brings_no_units() {
+        let second = Duration::from_secs(1);
+        let [small, large] = [20, 40].map(|burst| Limit::new(burst, 10, second).unwrap());
+        let outage = Outage::default();
+        let half = Policy::Local("0.5".parse().unwrap());
+        let spent = |limit: &Limit, now_ns| {
+            let one = member("a", limit, 1);
+            (0..100).filter(|_| is_allowed(&outage, &one, half, now_ns)).count()
+        };
+        outage.begin(S);
+        assert_eq!((spent(&small, 3 * S), spent(&large, 3 * S)), (10, 0));
+        assert_eq!((spent(&large, 4 * S), spent(&small, 5 * S), spent(&large, 9 * S)), (5, 5, 20));
+        assert_eq!((spent(&large, 99 * S), spent(&small, 99 * S)), (20, 0));
     }
 
     #[test]

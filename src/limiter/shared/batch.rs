@@ -262,7 +262,8 @@ impl Batch<'_> {
         let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
         let may_lease = !handle.store.is_split(&members);
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
-            let may_ask = may_lease && to_store.mode.is_charged() && to_store.cost > 0;
+            let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
+            let may_ask = may_lease && is_charged && handle.store.is_ready(&to_store.key);
             let asks = (may_ask, !call.spends);
             if let Some(leased) = LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
                 to_store.lease = leased.request();

@@ -159,8 +159,9 @@ pub(super) async fn change_now<R>(
             Replaced::Changed { unix_ns: now_ns, texts: now } => (unix_ns, texts) = (now_ns, now),
         }
         if began.elapsed() >= patience {
-            let text =
-                format!("{key:?} in the store was changed by others again and again meanwhile");
+            let text = format!(
+                "{key:?} in the store was changed by other calls again and again within {patience:?}: a longer timeout of the store gives more time"
+            );
             return Err(Error::new(ErrorKind::Store, text));
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::algorithm::factor::Factor;
+use crate::core::shared::SharedMember;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::decision::Decision;
 use crate::error::Error;
@@ -135,7 +136,8 @@ impl KeyedLimit {
             // In shadow mode it is no error.
             let cost = if cost > limit.burst() { 0 } else { cost };
             let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-            (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
+            let new = lowered(member, bucket, unix_ns, outcome.word);
+            (new, with_leased_units(member, new, unix_ns, outcome.decision))
         })
         .await?;
         self.forget_denial(id);
@@ -156,7 +158,8 @@ impl KeyedLimit {
         };
         let decision = change(store, member, |member, bucket, unix_ns| {
             let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-            (lowered(member, bucket, unix_ns, outcome.word), outcome.decision)
+            let new = lowered(member, bucket, unix_ns, outcome.word);
+            (new, with_leased_units(member, new, unix_ns, outcome.decision))
         })
         .await?;
         self.forget_denial(id);
@@ -250,6 +253,23 @@ impl KeyedLimit {
             event(self.logged(id));
         }
     }
+}
+
+/// Returns the decision of a refund or a reset with the figures that the next call finds: the units that nodes hold are not in
+/// the bucket.
+fn with_leased_units(
+    member: &SharedMember,
+    new: Option<SharedBucket>,
+    unix_ns: u64,
+    decision: Decision,
+) -> Decision {
+    let Some(new) = new else { return decision };
+    let guarded = new.with_guard(member.guard_limit(), unix_ns);
+    if guarded.word == new.word {
+        return decision;
+    }
+    let figures = member.limit.rule().refund(guarded.word, rule_time_ns(unix_ns), 0).decision;
+    decision.with_figures_of(figures)
 }
 
 /// Sets the end of a bucket's block; returns the bucket if it has changed, and the ns until the end.

@@ -56,6 +56,7 @@ struct SlowStore {
     answers: Arc<Mutex<Answers>>,
     /// Whether each key is in a slot of its own, as in a cluster.
     is_split: Arc<Mutex<bool>>,
+    is_unready: Arc<Mutex<bool>>,
 }
 
 impl std::fmt::Debug for SlowStore {
@@ -67,8 +68,14 @@ impl std::fmt::Debug for SlowStore {
 impl SlowStore {
     fn new(clock: Clock) -> SlowStore {
         let inner = Store::in_memory(clock).0.store;
-        let (tasks, fails) = (Arc::default(), Arc::default());
-        SlowStore { inner, tasks, fails, answers: Arc::default(), is_split: Arc::default() }
+        SlowStore {
+            inner,
+            tasks: Arc::default(),
+            fails: Arc::default(),
+            answers: Arc::default(),
+            is_split: Arc::default(),
+            is_unready: Arc::default(),
+        }
     }
 
     /// Runs the tasks that wait; returns their number.
@@ -113,6 +120,10 @@ impl SharedStore for SlowStore {
 
     fn is_split(&self, members: &[SharedMember]) -> bool {
         *self.is_split.lock() && members.len() > 1
+    }
+
+    fn is_ready(&self, _: &str) -> bool {
+        !*self.is_unready.lock()
     }
 
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {

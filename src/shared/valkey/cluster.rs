@@ -267,6 +267,11 @@ impl Cluster {
         &self.name
     }
 
+    /// Whether the node that has a slot would be asked now.
+    pub(super) fn is_ready(&self, slot: u16) -> bool {
+        self.map().is_some_and(|map| map.node_of(slot).is_some_and(|node| node.link.is_ready()))
+    }
+
     /// Returns what is wrong with the settings of a node.
     pub(super) fn warning(&self) -> Option<String> {
         self.map()?.nodes.iter().find_map(|node| node.link.warning())

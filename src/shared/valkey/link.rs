@@ -244,6 +244,12 @@ impl Link {
         }
     }
 
+    /// Whether there is a connection, and no pause after failures.
+    pub(super) fn is_ready(&self) -> bool {
+        let state = self.state.lock();
+        state.connection.is_some() && state.closed_until.is_none()
+    }
+
     /// Returns the connection, or why there is none for a call.
     fn admitted(&self) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();

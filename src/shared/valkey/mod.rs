@@ -159,6 +159,10 @@ impl SharedStore for ValkeyStore {
         self.asker.servers.is_split(members)
     }
 
+    fn is_ready(&self, key: &str) -> bool {
+        self.asker.servers.is_ready(key)
+    }
+
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
         let asker = self.asker.clone();
         Box::pin(async move { asker.replace(&changes).await })

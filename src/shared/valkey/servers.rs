@@ -113,6 +113,14 @@ impl Servers {
         self.are_in_several_slots(members.iter().map(|member| &*member.key))
     }
 
+    /// Whether a call for a key would be sent now.
+    pub(super) fn is_ready(&self, key: &str) -> bool {
+        match &self.kind {
+            Kind::One(link) => link.is_ready(),
+            Kind::Cluster(cluster) => cluster.is_ready(slot_of(key)),
+        }
+    }
+
     /// Returns what is wrong with a server's settings.
     pub(super) fn warning(&self) -> Option<String> {
         match &self.kind {

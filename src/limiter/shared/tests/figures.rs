@@ -3,6 +3,8 @@
 use super::*;
 use crate::observe::store_counters::StoreCounters;
 use crate::util::block_on::block_on;
+#[cfg(feature = "tracing")]
+use crate::util::sync::Ordering;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -91,14 +93,15 @@ fn decisions_of_policies_are_counted() {
 #[cfg(feature = "tracing")]
 mod warnings {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
+    use crate::util::sync::{Figure, Ordering};
+
     #[derive(Clone, Default)]
-    pub(super) struct Warnings(pub(super) Arc<AtomicU32>);
+    pub(super) struct Warnings(pub(super) Arc<Figure>);
 
     impl Visit for &Warnings {
         fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
@@ -139,7 +142,7 @@ fn unknown_texts_are_logged() {
     // For all threads: what a thread without a subscriber logs first may never be logged by a thread that has one.
     let warnings = warnings::Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
-    let count = || warnings.0.load(std::sync::atomic::Ordering::Relaxed);
+    let count = || warnings.0.load(Ordering::Relaxed);
     assert!(node.answer(node.all.spend_shared("logged", 1)).is_err());
     assert_eq!(count(), 1);
     assert!(node.answer(node.all.refund_shared("logged", 1)).is_err());

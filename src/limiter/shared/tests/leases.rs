@@ -59,6 +59,58 @@ impl Leasing {
     }
 }
 
+/// A call that is not sent would not get another lease.
+#[test]
+fn calls_that_are_not_sent_keep_the_lease() {
+    let limit = Limit::new(20, 1, MINUTE).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let node =
+        node_with(limits.limit_with("All", IdFormat::String, limit, leased).unwrap().build());
+    for _ in 0..2 {
+        node.hand.advance(MS);
+        assert!(node.is_allowed(1));
+    }
+    let held = || node.limiter.counters().store.unwrap().held_units;
+    assert_eq!(held(), 8);
+    node.set_outage(true);
+    *node.store.is_unready.lock() = true;
+    assert!(!node.is_allowed(15), "by the policy");
+    assert_eq!(held(), 8);
+    assert!(node.is_allowed(1), "by the lease");
+    *node.store.is_unready.lock() = false;
+    assert!(!node.is_allowed(15), "by the policy");
+    assert_eq!(held(), 0, "the store may have got the call, and ended the lease");
+}
+
+/// A reset and a refund give nothing back that a node still holds, and say so.
+#[test]
+fn resets_and_refunds_show_what_nodes_hold() {
+    for limit in [Limit::new(20, 1, MINUTE), Limit::leaky_bucket(20, MINUTE, 1)].map(Result::unwrap)
+    {
+        let leased = LimitOptions::default().shared(Shared::Leased);
+        let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
+        let (clock, hand) = Clock::manual();
+        let store = Store::in_memory(clock.clone());
+        let node = || {
+            let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
+            Limiter::with_options(limits.clone().build(), options).limit("All").unwrap()
+        };
+        let (one, other) = (node(), node());
+        for _ in 0..2 {
+            hand.advance(MS);
+            assert!(one.spend_blocking("a", 1).unwrap().allowed());
+        }
+        let shown = |decision: Decision| (decision.remaining(), decision.reset_in());
+        let refunded = block_on(other.refund_shared("a", 1)).unwrap();
+        assert!(refunded.allowed() && refunded.remaining() == Some(11), "{refunded:?}");
+        assert_eq!(shown(refunded), shown(other.check_blocking("a", 0).unwrap()));
+        let reset = block_on(other.reset_shared("a")).unwrap();
+        assert!(reset.allowed() && reset.remaining() == Some(12), "{reset:?}");
+        assert_eq!(shown(reset), shown(other.check_blocking("a", 0).unwrap()));
+    }
+}
+
 #[test]
 fn batches_without_io_spend_from_leases() {
     let node = leasing(100);

@@ -1,0 +1,47 @@
+//! The bucket that a limit has on a node while the store does not answer.
+
+use crate::algorithm::factor::Factor;
+use crate::algorithm::gcra::Gcra;
+use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::limit::Limit;
+
+/// A bucket of a limit's part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutageBucket {
+    pub(super) full_at_ns: u64,
+    /// The time in which an empty bucket fills.
+    pub(super) fills_in_ns: u64,
+}
+
+impl OutageBucket {
+    /// Returns the time at which the bucket is full by this part. A reload may have given the limit another burst: what an
+    /// empty bucket has gained, and what calls have spent, stay the same time.
+    pub(super) fn full_at_ns(self, part: &Gcra) -> u64 {
+        self.full_at_ns.saturating_add(part.burst_offset_ns()).saturating_sub(self.fills_in_ns)
+    }
+}
+
+/// Returns the bucket of an outage: a part of a limit's rate, rounded down, and of its burst, rounded down and at least 1.
+/// `None`: the part is so small that it has no unit in 73 years.
+pub(super) fn part(limit: &Limit, fraction: Factor) -> Option<Gcra> {
+    const MILLION: u128 = 1_000_000;
+    const MAX_NS: u64 = 1 << 61;
+    let (per_ns, units) = match limit.rule() {
+        Rule::Gcra(gcra) => (gcra.emission_interval_ns().into(), 1),
+        Rule::Window(window) => {
+            (u128::from(window.window_ms) * u128::from(NS_PER_MS), u128::from(window.quota))
+        }
+        Rule::LeakyBucket(leaky) => {
+            (u128::from(leaky.drip_rate_ms) * u128::from(NS_PER_MS), u128::from(leaky.drip_size))
+        }
+        // No shared limit has a custom algorithm.
+        Rule::Custom(_) => return None,
+    };
+    let millionths = u128::from(fraction.millionths());
+    let interval_ns = u64::try_from((per_ns * MILLION).div_ceil(units * millionths)).ok()?;
+    let share = u128::from(limit.burst()) * millionths / MILLION;
+    let burst = u64::try_from(share).ok()?.min(MAX_NS / interval_ns).max(1);
+    let offset_ns = interval_ns.checked_mul(burst).filter(|&ns| ns <= MAX_NS)?;
+    Some(Gcra::new(burst, interval_ns, offset_ns))
+}
