@@ -375,7 +375,9 @@ impl World {
             let most_ms = keep_ms as i64 + 2;
             assert!(
                 (most_ms - 3_000..=most_ms).contains(&left_ms),
-                "{left_ms} of {keep_ms}: {member:?}"
+                "{left_ms} of {keep_ms}, at {unix_ns} {:?} after {:?}: {member:?}",
+                shown(&after[at..=at]),
+                shown(&before[at..=at])
             );
         }
     }
