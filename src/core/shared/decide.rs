@@ -140,12 +140,13 @@ pub(crate) fn kept_ms(
 pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
     let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
     let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
-    // The rules that count begin at the word's own time, if the clock has gone back behind it. A window of more than its quota
-    // counts that time itself.
+    // The rules that count begin at the word's own time, if the clock has gone back behind it. A window of more than its
+    // quota, and a leaky bucket of more than its size, count that time themselves.
     let timed = TimedCount::from_word(bucket.word);
     let ahead_ms = match limit.rule() {
         Rule::Gcra(_) => 0,
         Rule::Window(window) if timed.count > window.quota.into() => 0,
+        Rule::LeakyBucket(leaky) if timed.count > leaky.size.into() => 0,
         _ => timed.at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns))),
     };
     full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms)
