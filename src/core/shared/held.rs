@@ -129,9 +129,10 @@ impl Held {
         }
     }
 
-    /// Returns the lease as if the node gave it up now, with `unspent` units in its word; `None` if it holds none.
-    pub(crate) fn end_now(&self, unspent: u64) -> Option<LeaseEnd> {
-        let HeldLease { tag_ms, granted, .. } = self.lease?;
+    /// Returns the lease as if the node gave it up now, with `in_word` units in its word; `None` if it holds none.
+    pub(crate) fn end_now(&self, in_word: u64) -> Option<LeaseEnd> {
+        let HeldLease { tag_ms, granted, unspent, has_word } = self.lease?;
+        let unspent = if has_word { in_word } else { unspent };
         Some(LeaseEnd { tag_ms, granted, unspent: unspent.min(granted) })
     }
 

@@ -117,10 +117,9 @@ impl Leases {
         now_ns: u64,
     ) -> Result<Option<LeaseEnd>, Outdated> {
         // Also of a lease whose time is over on this node: a spend gives its units back as well.
-        match self.words.units(view, &bucket.key, now_ns)? {
-            0 => Ok(None),
-            left => Ok(self.held.lock().get(bucket.name).and_then(|held| held.end_now(left))),
-        }
+        let left = self.words.units(view, &bucket.key, now_ns)?;
+        let end = self.held.lock().get(bucket.name).and_then(|held| held.end_now(left));
+        Ok(end.filter(|end| end.unspent > 0))
     }
 
     /// Ends a call to the store that asked for a lease.
@@ -158,8 +157,9 @@ impl Leases {
                 None
             }
         };
+        // A lease without a word keeps its units in the record: the word that the call took holds none.
         if let Some(word) = word
-            && !self.words.set(view, &bucket.key, word, now_ns)?
+            && !(word.is_lease() && self.words.set(view, &bucket.key, word, now_ns)?)
         {
             held.has_no_word();
         }

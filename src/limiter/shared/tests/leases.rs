@@ -59,6 +59,33 @@ impl Leasing {
     }
 }
 
+/// The table has a place for the lease again when a call is denied.
+#[test]
+fn leases_without_a_word_meet_a_place() {
+    for denies in [false, true] {
+        let node = leasing(1);
+        node.hand.advance(900 * MS);
+        node.take_lease("first");
+        node.hand.advance(200 * MS);
+        node.take_lease("second");
+        node.hand.advance(950 * MS);
+        while !node.limiter.inner.sweep(1_000).finished {}
+        if denies {
+            assert!(!node.all.spend_blocking("second", 19).unwrap().allowed());
+        }
+        assert!(node.all.spend_blocking("second", 18).unwrap().allowed(), "denies: {denies}");
+    }
+}
+
+#[test]
+fn checks_count_leases_without_a_word() {
+    let node = leasing(1);
+    node.take_lease("first");
+    node.take_lease("second");
+    assert!(node.all.check_blocking("second", 18).unwrap().allowed());
+    assert!(node.all.spend_blocking("second", 18).unwrap().allowed());
+}
+
 /// A call that is not sent would not get another lease.
 #[test]
 fn calls_that_are_not_sent_keep_the_lease() {
