@@ -50,12 +50,12 @@ pub(crate) fn store_warning(store: &str, warning: &str) {
     warn!(target: "tollgate", store, warning, "the store may forget buckets");
 }
 
-/// Logs the 1st, 2nd, 4th, 8th and so on of the errors of calls for keys of a store that hold no bucket.
+/// Logs the 1st, 2nd, 4th, 8th and so on of the answers of a store that cannot be used, such as a text that is no bucket.
 #[cfg(feature = "valkey")]
-pub(crate) fn unusable_bucket(error: &Error, count: u64) {
+pub(crate) fn unusable_answer(error: &Error, count: u64) {
     if count.is_power_of_two() {
         let error = shown(&error.to_string(), MAX_ERROR_CHARS);
-        warn!(target: "tollgate", %error, count, "a key in the store holds no bucket");
+        warn!(target: "tollgate", %error, count, "an answer of the store cannot be used");
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct StoreFigures {
     calls: Figure,
     /// By [`StoreFault`].
     errors: [Figure; 5],
+    /// Answers that cannot be used: their faults are of two kinds, which have other errors as well.
+    unusable: Figure,
     scripts_sent: Figure,
     is_paused: Switch,
     began: Instant,
@@ -40,6 +42,7 @@ impl Default for StoreFigures {
         StoreFigures {
             calls: Figure::default(),
             errors: Default::default(),
+            unusable: Figure::default(),
             scripts_sent: Figure::default(),
             is_paused: Switch::default(),
             began: Instant::now(),
@@ -54,17 +57,17 @@ impl StoreFigures {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an error; returns how many there were of its kind, with it.
-    pub(crate) fn count_error(&self, fault: StoreFault) -> u64 {
-        self.errors[fault as usize].fetch_add(1, Ordering::Relaxed) + 1
+    pub(crate) fn count_error(&self, fault: StoreFault) {
+        self.errors[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a call for a key that holds no bucket, and logs some of them.
+    /// Counts an answer that cannot be used, and logs some of them.
     #[cold]
     pub(crate) fn count_unusable(&self, fault: StoreFault, error: &Error) {
-        let count = self.count_error(fault);
+        self.count_error(fault);
+        let count = self.unusable.fetch_add(1, Ordering::Relaxed) + 1;
         #[cfg(feature = "tracing")]
-        crate::observe::events::unusable_bucket(error, count);
+        crate::observe::events::unusable_answer(error, count);
         #[cfg(not(feature = "tracing"))]
         let _ = (error, count);
     }

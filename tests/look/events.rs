@@ -41,7 +41,8 @@ impl Subscriber for Lines {
 }
 
 fn lines_of(run: impl FnOnce()) -> Vec<String> {
-    // What a thread without a subscriber logs first may never be logged by a thread that has one.
+    // A subscriber for all threads: tracing decides once for an event whether anybody wants it, and asks the thread that comes
+    // first.
     lines_of_threads();
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), run);
@@ -114,7 +115,7 @@ fn blocks_are_logged() {
     assert_eq!(lines, [line("blocked", "3600s"), line("unblocked", "0ns")]);
 }
 
-/// What threads that are not the test's own log.
+/// The lines of all threads that have no subscriber of their own.
 fn lines_of_threads() -> &'static Lines {
     static LINES: std::sync::OnceLock<Lines> = std::sync::OnceLock::new();
     LINES.get_or_init(|| {
@@ -151,7 +152,7 @@ fn blocks_of_shared_limits_are_logged() {
     assert_eq!(lines.len(), 2);
 }
 
-/// Nobody listens at the address.
+/// No server listens at port 1.
 #[test]
 #[cfg(feature = "valkey")]
 fn outages_are_logged() {

@@ -222,7 +222,7 @@ impl Link {
         match failed.redirect {
             Some(_) => {}
             None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
-            None => _ = self.figures.count_error(failed.fault()),
+            None => self.figures.count_error(failed.fault()),
         }
         // A call that had little time says little about the server.
         let had_time = 2 * (deadline - began) >= self.answer_timeout;

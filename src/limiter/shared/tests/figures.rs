@@ -89,7 +89,7 @@ fn decisions_of_policies_are_counted() {
     assert_eq!(beside_the_store(&node.limiter)[1], (4, 0));
 }
 
-/// Counts the warnings that say that the key `All:logged` holds no bucket.
+/// Counts the warnings about the key `All:logged`.
 #[cfg(feature = "tracing")]
 mod warnings {
     use std::sync::Arc;
@@ -139,7 +139,7 @@ fn unknown_texts_are_logged() {
     let after = Some(("12 apples".into(), 1_000_000));
     let change = Change { key: "All:logged".into(), before: None, after };
     block_on(node.store.inner.replace([change].into())).unwrap();
-    // For all threads: what a thread without a subscriber logs first may never be logged by a thread that has one.
+    // For all threads: tracing decides once for an event whether anybody wants it, and asks the thread that comes first.
     let warnings = warnings::Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
     let count = || warnings.0.load(Ordering::Relaxed);
