@@ -299,3 +299,41 @@ fn requests_pass_while_reloads_share_limits() {
         sending.join().unwrap();
     });
 }
+
+/// A clone is not ready, as tower's contract has it.
+struct ReadyOnce(bool);
+
+impl Clone for ReadyOnce {
+    fn clone(&self) -> ReadyOnce {
+        ReadyOnce(false)
+    }
+}
+
+impl tower::Service<Request<()>> for ReadyOnce {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Infallible>> {
+        self.0 = true;
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "called without being ready");
+        std::future::ready(Ok(Response::new(String::new())))
+    }
+}
+
+#[tokio::test]
+async fn the_ready_service_is_called() {
+    let clock = Clock::manual().0;
+    let store = Store::in_memory(clock.clone());
+    let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
+    let layer = node.layer([node.rule("All")]);
+    let service = layer.layer(ReadyOnce(false));
+    assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+}

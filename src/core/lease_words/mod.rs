@@ -152,6 +152,11 @@ impl LeaseWords {
         let _ = self.0.sweep(cells, now_ns, &LeaseRules(view));
     }
 
+    #[cfg(test)]
+    pub(crate) fn cells(&self) -> usize {
+        self.0.size().cells
+    }
+
     /// Frees memory that no call reads any more. The caller holds no pin.
     pub(crate) fn free_unread(&self) {
         self.0.free_unread();

@@ -461,4 +461,32 @@ mod tests {
             outage.decide(std::slice::from_ref(&second), &[Policy::Local(Factor::ONE)], S)[0];
         assert_eq!((denied.allowed(), denied.retry_in()), (false, RETRY / 10));
     }
+
+    #[test]
+    fn buckets_fill_after_they_allow() {
+        let tenth_s = Limit::new(1, 10, Duration::from_secs(1)).unwrap();
+        let outage = Outage::default();
+        let one = member("a", &tenth_s, 1);
+        let denied = outage.decide(std::slice::from_ref(&one), &[Policy::Local(tenth())], S)[0];
+        assert!(!denied.allowed() && denied.reset_in() >= denied.retry_in(), "{denied:?}");
+    }
+
+    #[test]
+    fn parts_are_rounded_down() {
+        let huge = Limit::new(1 << 30, 1_000_000_000, Duration::from_secs(1)).unwrap();
+        let part = part(&huge, Factor::from_millionths(300_000)).unwrap();
+        assert_eq!(part.emission_interval_ns(), 4);
+    }
+
+    #[test]
+    fn ids_beyond_the_most_are_denied() {
+        let limit = Limit::new(20, 10, Duration::from_secs(1)).unwrap();
+        let outage = Outage::default();
+        outage.begin(S);
+        let spend = |id: usize| {
+            is_allowed(&outage, &member(&id.to_string(), &limit, 1), Policy::Local(tenth()), 3 * S)
+        };
+        assert!((0..MAX_BUCKETS).all(spend));
+        assert!(!spend(MAX_BUCKETS) && spend(0), "2 units each");
+    }
 }

@@ -269,4 +269,14 @@ mod tests {
         owed.add(&admitted("0", 1));
         assert_eq!(owed.buckets["0"][0].units, 2);
     }
+
+    #[test]
+    fn reports_note_the_fill_time() {
+        let limit = Limit::leaky_bucket(20, Duration::from_secs(1), 1).unwrap();
+        let mut owed = Owed::default();
+        owed.add(&SharedMember { limit, keep_ms: 90_000, ..admitted("a", 3) });
+        let bucket = owed.take(1).unwrap().buckets.remove(0);
+        let change = bucket.change(None, 1_790_000_000_000_000_000).unwrap().unwrap();
+        assert!(change.after.unwrap().0.ends_with(":3:90000"));
+    }
 }

@@ -29,14 +29,15 @@ use crate::store::pin;
 use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
-use prepared::strictest;
 
 pub(in crate::limiter) use charge::{look, spend, undone_on_panic};
 pub(in crate::limiter) use count::count;
 pub use member::{Member, MemberMode};
 #[cfg(feature = "valkey")]
 pub(in crate::limiter) use prepared::Trial;
-pub(in crate::limiter) use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all};
+pub(in crate::limiter) use prepared::{
+    INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest,
+};
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
 ///

@@ -15,9 +15,8 @@ use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::reserve::{Charged, Claim};
 use crate::limiter::shared::kept::DecidedBatch;
 use crate::limiter::shared::lease::LeasedMember;
+use crate::limiter::shared::outage::{decide_without, end_outage};
 use crate::limiter::shared::taken::TakenFromLease;
-#[cfg(feature = "tracing")]
-use crate::observe::events;
 use crate::store::key::Key;
 
 /// One member of a decided batch, as it is counted.
@@ -324,38 +323,4 @@ impl AskedBatch {
             }
         }
     }
-}
-
-/// Notes that the store has answered a call of a limiter.
-pub(super) fn end_outage(handle: &KeyedLimit) {
-    let inner = &*handle.limiter.inner;
-    let ended = inner.outage.end(|| inner.clock.now_ns());
-    if ended.is_some() {
-        handle.limiter.report_owed();
-    }
-    #[cfg(feature = "tracing")]
-    if let Some(length) = ended {
-        events::outage_ended(length);
-    }
-    #[cfg(not(feature = "tracing"))]
-    let _ = ended;
-}
-
-/// Decides members by the policies of their limits, because the store does not.
-pub(super) fn decide_without(
-    handle: &KeyedLimit,
-    members: &[SharedMember],
-    policies: &[Policy],
-    error: &Error,
-) -> Vec<Decision> {
-    let inner = &*handle.limiter.inner;
-    let now_ns = inner.clock.now_ns();
-    let is_new = inner.outage.begin(now_ns);
-    #[cfg(feature = "tracing")]
-    if is_new {
-        events::outage_began(error);
-    }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (error, is_new);
-    inner.outage.decide(members, policies, now_ns)
 }

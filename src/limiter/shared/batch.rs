@@ -1,5 +1,6 @@
 //! Batches with members that several nodes share.
 
+use std::iter;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::{
-    Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, spend,
+    Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, spend, strictest,
     undone_on_panic,
 };
 use crate::limiter::needs_store::needs_store;
@@ -180,10 +181,12 @@ impl Batch<'_> {
         if !call.asks {
             // Before the local members are charged: an error writes nothing. A denial by one of them needs no store.
             look(view, &mut locals)?;
-            let is_denied =
-                locals.iter().any(|member| member.can_deny() && !member.decision.allowed());
+            let decision = strictest(&locals, |member| member.can_deny());
+            if !decision.allowed() && !call.spends {
+                return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));
+            }
             for member in &shared {
-                if !is_denied && !is_answered_here(view, member)? {
+                if decision.allowed() && !is_answered_here(view, member)? {
                     member.handle.tally.count_error();
                     return Ok(Err(needs_store(member.handle.name())));
                 }

@@ -13,6 +13,7 @@ use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, Sha
 use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
+use crate::limiter::shared::outage::end_outage;
 use crate::limiter::shared::{keep_ms, no_store};
 use crate::limits::{Id, Scratch};
 use crate::store::key::KeyRef;
@@ -109,23 +110,36 @@ impl KeyedLimit {
             Ok(Ok(Some((handle.store.clone(), member))))
         })
     }
+
+    /// Changes a bucket by a task of the store, which goes on if the caller drops the future.
+    pub(super) async fn change<R: Send + 'static>(
+        &self,
+        store: Arc<dyn SharedStore>,
+        member: SharedMember,
+        ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
+    ) -> Result<R, Error> {
+        let (tell, changed) = oneshot::channel();
+        let (handle, by) = (self.clone(), store.clone());
+        store.run(Box::pin(async move {
+            let _ = tell.send(handle.change_now(&*by, member, ask).await);
+        }));
+        answer(changed).await
+    }
+
+    /// Changes a bucket. The store's answer may end an outage.
+    pub(super) async fn change_now<R>(
+        &self,
+        store: &dyn SharedStore,
+        member: SharedMember,
+        ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,
+    ) -> Result<R, Error> {
+        let changed = change_bucket(store, member, ask).await?;
+        end_outage(self);
+        Ok(changed)
+    }
 }
 
-/// Changes a bucket by a task of the store, which goes on if the caller drops the future.
-pub(super) async fn change<R: Send + 'static>(
-    store: Arc<dyn SharedStore>,
-    member: SharedMember,
-    ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
-) -> Result<R, Error> {
-    let (tell, changed) = oneshot::channel();
-    let by = store.clone();
-    store.run(Box::pin(async move {
-        let _ = tell.send(change_now(&*by, member, ask).await);
-    }));
-    answer(changed).await
-}
-
-pub(super) async fn change_now<R>(
+pub(super) async fn change_bucket<R>(
     store: &dyn SharedStore,
     member: SharedMember,
     ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,

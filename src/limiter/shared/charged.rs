@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::shared::change::{Changed, change, change_now};
+use crate::limiter::shared::change::Changed;
 use crate::store::key::{Key, LimitTag};
 
 /// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
@@ -96,10 +96,11 @@ impl ChargedInStore {
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
             let by = charge.clone();
-            let changed = change_now(&*charge.store, member, move |member, bucket, unix_ns| {
-                let limits = (&member.limit, member.own_limit());
-                (change(&by, limits, bucket, unix_ns), ())
-            });
+            let changed =
+                charge.handle.change_now(&*charge.store, member, move |member, bucket, unix_ns| {
+                    let limits = (&member.limit, member.own_limit());
+                    (change(&by, limits, bucket, unix_ns), ())
+                });
             match changed.await {
                 Ok(()) => charge.handle.forget_denial_of(charge.key.as_ref().id),
                 Err(_) => charge.handle.tally.count_error(),
@@ -112,7 +113,7 @@ impl ChargedInStore {
         let Ok(Some((member, step))) = self.settlement(cost, actual) else { return };
         let (store, charge) = (self.store.clone(), self.clone());
         store.run(Box::pin(async move {
-            if change_now(&*charge.store, member, step).await.is_err() {
+            if charge.handle.change_now(&*charge.store, member, step).await.is_err() {
                 charge.handle.tally.count_error();
             }
         }));
@@ -121,7 +122,7 @@ impl ChargedInStore {
     /// Replaces the estimate `cost` by the actual cost, and decides a check of the bucket at a cost of 0.
     pub(super) async fn settle(&self, cost: u64, actual: u64) -> Result<Decision, Error> {
         match self.settlement(cost, actual)? {
-            Some((member, step)) => change(self.store.clone(), member, step).await,
+            Some((member, step)) => self.handle.change(self.store.clone(), member, step).await,
             None => Ok(Decision::UNLIMITED),
         }
     }

@@ -194,4 +194,28 @@ mod tests {
         let charge = ReversibleCharge::new(before, spent(before, 2), at_ns);
         assert_eq!(format!("{:?}", reversible(&member, 1, &found)), format!("{charge:?}"));
     }
+
+    #[test]
+    fn looks_know_the_time_of_their_server() {
+        let at_ns = 1_790_000_000_000_000_000;
+        let minute_ns = 60_000_000_000;
+        let limit = Limit::new(5, 1, Duration::from_secs(60)).unwrap();
+        let word = limit.rule().spend(0, rule_time_ns(at_ns), 3).word.unwrap();
+        let bucket = SharedBucket { word, ..Default::default() };
+        let member = SharedMember {
+            key: "a".into(),
+            limit: limit.clone(),
+            unscaled: None,
+            keeps_ledger: true,
+            cost: 2,
+            mode: SharedMode::CheckAndSpend,
+            keep_ms: 0,
+            lease: None,
+        };
+        let texts = vec![None, Some(bucket.text(&limit).into_bytes().into())];
+        let times = vec![at_ns + minute_ns, at_ns];
+        let found =
+            Found { unix_ns: at_ns + minute_ns, denied: Some(0), texts, leased: vec![0; 2], times };
+        assert_eq!(looked_at(&member, 1, &found).unwrap().remaining(), Some(2));
+    }
 }

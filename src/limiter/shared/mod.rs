@@ -21,6 +21,7 @@ pub(crate) mod keeping;
 pub(crate) mod kept;
 mod lease;
 mod one;
+mod outage;
 mod owed;
 mod reserve;
 mod settle;

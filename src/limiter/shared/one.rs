@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
-use crate::limiter::shared::change::{Changed, Where, change, find_or_call, lowered};
+use crate::limiter::shared::change::{Changed, Where, find_or_call, lowered};
 use crate::limits::Id;
 #[cfg(feature = "tracing")]
 use crate::limits::Scratch;
@@ -131,15 +131,16 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let decision = change(store, member, move |member, bucket, unix_ns| {
-            let limit = &member.limit;
-            // In shadow mode it is no error.
-            let cost = if cost > limit.burst() { 0 } else { cost };
-            let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-            let new = lowered(member, bucket, unix_ns, outcome.word);
-            (new, with_leased_units(member, new, unix_ns, outcome.decision))
-        })
-        .await?;
+        let decision = self
+            .change(store, member, move |member, bucket, unix_ns| {
+                let limit = &member.limit;
+                // In shadow mode it is no error.
+                let cost = if cost > limit.burst() { 0 } else { cost };
+                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
+                let new = lowered(member, bucket, unix_ns, outcome.word);
+                (new, with_leased_units(member, new, unix_ns, outcome.decision))
+            })
+            .await?;
         self.forget_denial(id);
         Ok(decision)
     }
@@ -156,12 +157,13 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let decision = change(store, member, |member, bucket, unix_ns| {
-            let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-            let new = lowered(member, bucket, unix_ns, outcome.word);
-            (new, with_leased_units(member, new, unix_ns, outcome.decision))
-        })
-        .await?;
+        let decision = self
+            .change(store, member, |member, bucket, unix_ns| {
+                let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
+                let new = lowered(member, bucket, unix_ns, outcome.word);
+                (new, with_leased_units(member, new, unix_ns, outcome.decision))
+            })
+            .await?;
         self.forget_denial(id);
         Ok(decision)
     }
@@ -183,13 +185,14 @@ impl KeyedLimit {
                 Where::Here(left) => return Ok(left),
                 Where::InStore(store, member) => (store, member),
             };
-        let left_ns = change(store, member, move |_, bucket, unix_ns| {
-            let end_ns = unix_ns.saturating_add(saturating_ns(time));
-            let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
-            blocked_until(bucket, until_ms, unix_ns)
-        })
-        .await?
-        .unwrap_or(0);
+        let left_ns = self
+            .change(store, member, move |_, bucket, unix_ns| {
+                let end_ns = unix_ns.saturating_add(saturating_ns(time));
+                let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
+                blocked_until(bucket, until_ms, unix_ns)
+            })
+            .await?
+            .unwrap_or(0);
         self.note_block(id, left_ns);
         let left = Duration::from_nanos(left_ns);
         #[cfg(feature = "tracing")]
@@ -208,12 +211,13 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.unblock(id))? {
             Where::Here(was_blocked) => Ok(was_blocked),
             Where::InStore(store, member) => {
-                let was_blocked = change(store, member, |_, bucket, unix_ns| {
-                    let was_blocked = bucket.blocked_ns(unix_ns).is_some();
-                    let (changed, _) = blocked_until(bucket, 0, unix_ns);
-                    (changed, was_blocked)
-                })
-                .await?;
+                let was_blocked = self
+                    .change(store, member, |_, bucket, unix_ns| {
+                        let was_blocked = bucket.blocked_ns(unix_ns).is_some();
+                        let (changed, _) = blocked_until(bucket, 0, unix_ns);
+                        (changed, was_blocked)
+                    })
+                    .await?;
                 self.forget_denial(id);
                 #[cfg(feature = "tracing")]
                 if was_blocked {
@@ -238,8 +242,8 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.blocked(id))? {
             Where::Here(left) => Ok(left),
             Where::InStore(store, member) => {
-                let left =
-                    change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
+                let left = self
+                    .change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
                 Ok(left.await?.map(Duration::from_nanos))
             }
         }

@@ -7,7 +7,7 @@ use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::limiter::shared::change::change_now;
+use crate::limiter::shared::change::change_bucket;
 
 /// How often buckets are charged together, if others change some of them meanwhile.
 const MAX_TRIES: usize = 8;
@@ -91,7 +91,7 @@ async fn charge_each(store: &dyn SharedStore, buckets: &[OwedBucket]) {
 /// Charges one bucket. If it fails, the units are lost.
 async fn charge_one(store: &dyn SharedStore, bucket: &OwedBucket) {
     let owed = bucket.clone();
-    let charged = change_now(store, bucket.member(), move |_, bucket, unix_ns| {
+    let charged = change_bucket(store, bucket.member(), move |_, bucket, unix_ns| {
         (owed.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket }), ())
     });
     let _ = charged.await;

@@ -10,17 +10,17 @@ use std::time::Duration;
 use crate::algorithm::factor::Factor;
 use crate::core::shared::outage::Policy;
 use crate::core::shared::reversible::{Refused, Reserved, reserve};
-use crate::core::shared::text::rule_time_ns;
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{Charged, Receipt, Reservation, ReserveError};
 use crate::limiter::shared::answered::answer;
-use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
+use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::batch::Begun;
-use crate::limiter::shared::change::change_now;
 use crate::limiter::shared::charged::ChargedInStore;
+use crate::limiter::shared::outage::decide_without;
 use crate::limiter::shared::policy;
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef};
@@ -143,7 +143,6 @@ impl KeyedLimit {
         let mut granted = match answer(granted).await.and_then(|result| result) {
             Ok(Ok(granted)) => granted,
             Ok(Err(refused)) => {
-                end_outage(self);
                 let retry_in = refused.needed().unwrap_or(Duration::ZERO);
                 let denied = Decision::to_spend(false, 0, retry_in, retry_in);
                 self.count(id, &limit, 0, &denied, inner.clock.now_ns());
@@ -167,7 +166,6 @@ impl KeyedLimit {
                 return Err(error.into());
             }
         };
-        end_outage(self);
         let now_ns = inner.clock.now_ns();
         self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
         let charged = granted.charged.take().map(Charged::InStore);
@@ -288,7 +286,7 @@ impl Asked {
     ) -> Result<Result<Granted, ReserveError>, Error> {
         let Asked { handle, key, member, cost, at_most } = self;
         let at_most_ns = saturating_ns(at_most);
-        let reserved = change_now(&*store, member.clone(), move |member, bucket, unix_ns| {
+        let ask = |member: &SharedMember, bucket: SharedBucket, unix_ns| {
             let limit = &member.limit;
             match reserve(limit, bucket, unix_ns, cost, at_most_ns) {
                 Ok(Reserved { new, charge, wait_ns }) => {
@@ -298,8 +296,8 @@ impl Asked {
                 }
                 Err(refused) => (None, Err(refused)),
             }
-        })
-        .await?;
+        };
+        let reserved = handle.change_now(&*store, member.clone(), ask).await?;
         let (charge, wait_ns, after) = match reserved {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(Err(reserve_error(refused))),

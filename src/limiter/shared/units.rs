@@ -10,9 +10,10 @@ use crate::limiter::batch::{Batch, INLINE_MEMBERS};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::scaled::ScaledLimit;
 use crate::limiter::shared::answered::answer;
-use crate::limiter::shared::asked::{SharedCall, decide_without, end_outage};
+use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::batch::Begun;
-use crate::limiter::shared::change::{Where, change, find_or_call};
+use crate::limiter::shared::change::{Where, find_or_call};
+use crate::limiter::shared::outage::decide_without;
 use crate::limits::{Id, Scratch};
 use crate::util::block_on::block_on;
 
@@ -56,7 +57,7 @@ impl KeyedLimit {
                 Where::Here(granted) => return Ok(granted),
                 Where::InStore(store, member) => (store, member),
             };
-        let granted = change(store, member.clone(), move |member, bucket, unix_ns| {
+        let granted = self.change(store, member.clone(), move |member, bucket, unix_ns| {
             let limit = &member.limit;
             let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
             let most = most.min(limit.burst());
@@ -83,10 +84,7 @@ impl KeyedLimit {
         let (limit, inner) = (member.limit.clone(), &*self.limiter.inner);
         let Some(terms) = self.terms(id)? else { return granted };
         let (units, decision) = match granted {
-            Ok(granted) => {
-                end_outage(self);
-                granted
-            }
+            Ok(granted) => granted,
             Err(error) if error.is_store_outage() => {
                 let cost = most.min(limit.burst());
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
@@ -149,7 +147,7 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let drained = change(store, member, move |member, bucket, unix_ns| {
+        let drained = self.change(store, member, move |member, bucket, unix_ns| {
             let rule = member.limit.rule();
             let outcome = rule.drain(bucket.word, rule_time_ns(unix_ns), leave);
             (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)

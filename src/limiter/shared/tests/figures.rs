@@ -196,3 +196,63 @@ fn pages_show_the_store_if_there_is_one() {
     let local = Limiter::new(Limits::builder().build());
     assert!(local.counters().store.is_none() && !local.prometheus().contains("store"));
 }
+
+#[test]
+fn unknown_texts_are_errors_of_their_limit() {
+    let node = node();
+    let after = Some(("12 apples".into(), 1_000_000));
+    let change = Change { key: "All:a".into(), before: None, after };
+    block_on(node.store.inner.replace([change].into())).unwrap();
+    assert!(node.answer(node.all.spend_shared("a", 1)).is_err());
+    assert_eq!(node.limiter.counters().limits[1].errors, 1);
+}
+
+#[test]
+fn only_the_denier_is_counted_in_an_outage() {
+    let of = |on_error| exact().on_error(on_error);
+    let limit = || Limit::new(5, 1, MINUTE).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit(), of(OnError::Allow)).unwrap();
+    let limits = limits.limit_with("Strict", IdFormat::String, limit(), of(OnError::Deny)).unwrap();
+    let node = node_with(limits.build());
+    let strict = node.limiter.limit("Strict").unwrap();
+    node.set_outage(true);
+    let members = [node.all.member("a"), strict.member("a")];
+    assert!(!node.answer(node.limiter.batch(&members).spend_shared()).unwrap().allowed());
+    assert_eq!(beside_the_store(&node.limiter)[1], (0, 0), "another member has denied");
+}
+
+#[test]
+fn members_that_cannot_deny_are_not_counted_denied() {
+    use crate::limiter::batch::MemberMode;
+    let leased = LimitOptions::default().shared(Shared::Leased);
+    let node = node_with(limits_of((10, 20), leased));
+    assert!(node.is_allowed(20) && !node.is_allowed(2));
+    let members = [node.own.member("a"), node.all.member("a").cost(2).mode(MemberMode::SpendOnly)];
+    assert!(node.limiter.batch(&members).spend().unwrap().allowed());
+    assert_eq!(beside_the_store(&node.limiter)[0], (0, 0));
+}
+
+#[test]
+fn each_answer_ends_an_outage() {
+    type Step = fn(&Node) -> bool;
+    let steps: [(&str, Step); 7] = [
+        ("reservation", |node| node.answer(node.all.reserve_shared("a", 1, MS)).is_err()),
+        ("grant", |node| node.answer(node.all.spend_up_to_shared("a", 1)).is_ok()),
+        ("refund", |node| node.answer(node.all.refund_shared("a", 1)).is_ok()),
+        ("reset", |node| node.answer(node.all.reset_shared("a")).is_ok()),
+        ("drain", |node| node.answer(node.all.drain_shared("a", 0)).is_ok()),
+        ("block", |node| node.answer(node.all.block_shared("a", MINUTE)).is_ok()),
+        ("look", |node| node.answer(node.all.blocked_shared("a")).is_ok()),
+    ];
+    for (name, step) in steps {
+        let node = node_of(exact().on_error(OnError::Deny));
+        assert!(node.is_allowed(5));
+        node.set_outage(true);
+        assert!(!node.is_allowed(1));
+        node.set_outage(false);
+        assert!(store_counters(&node.limiter).is_outage, "{name}");
+        assert!(step(&node), "{name}");
+        assert!(!store_counters(&node.limiter).is_outage, "{name}");
+    }
+}

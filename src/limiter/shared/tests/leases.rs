@@ -1,5 +1,7 @@
 //! Leases of one node beside other calls.
 
+mod edges;
+
 use std::time::SystemTime;
 
 use super::*;

@@ -25,6 +25,8 @@ struct Seen {
     refuses: bool,
     /// The number of scripts at which the server ends all connections.
     ends_at: Option<usize>,
+    /// Whether all connections end now.
+    ends: bool,
     /// How far the server's clock is ahead, in s.
     ahead_s: u64,
 }
@@ -81,9 +83,16 @@ fn members() -> [SharedMember; 1] {
 /// Answers the commands of one connection.
 fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     let mut bytes = [0; 1 << 16];
+    stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     loop {
+        if seen.lock().ends {
+            return;
+        }
         let count = match stream.read(&mut bytes) {
             Ok(0) => return,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                continue;
+            }
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return,
@@ -319,4 +328,28 @@ fn calls_lost_together_make_one_connection() {
         assert_eq!(mute.seen.lock().connections, 1 + times);
         assert!(mute.is_answered());
     }
+}
+
+/// A call that was sent before another timed out, and whose connection then ends: a new one is made at once.
+#[test]
+fn lost_calls_beside_a_failure_connect_anew() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(400));
+    // The first connection's trials are over.
+    std::thread::sleep(Duration::from_millis(500));
+    let (tell, done) = std::sync::mpsc::channel();
+    let begin = || {
+        let (by, tell) = (mute.store.clone(), tell.clone());
+        mute.store.run(Box::pin(async move {
+            let _ = tell.send(by.charge(members().into()).await.is_ok());
+        }));
+    };
+    begin();
+    std::thread::sleep(Duration::from_millis(200));
+    begin();
+    assert!(!done.recv().unwrap(), "it is late");
+    let before = mute.seen.lock().connections;
+    mute.seen.lock().ends = true;
+    assert!(!done.recv().unwrap(), "it is lost");
+    mute.seen.lock().ends = false;
+    wait_until("connected again", || mute.seen.lock().connections > before);
 }

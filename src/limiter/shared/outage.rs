@@ -1,0 +1,43 @@
+//! An outage of the store, as the calls of one limiter meet it: they begin it and end it.
+
+use crate::core::shared::SharedMember;
+use crate::core::shared::outage::Policy;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limiter::handle::KeyedLimit;
+#[cfg(feature = "tracing")]
+use crate::observe::events;
+
+/// Notes that the store has answered a call of a limiter.
+pub(super) fn end_outage(handle: &KeyedLimit) {
+    let inner = &*handle.limiter.inner;
+    let ended = inner.outage.end(|| inner.clock.now_ns());
+    if ended.is_some() {
+        handle.limiter.report_owed();
+    }
+    #[cfg(feature = "tracing")]
+    if let Some(length) = ended {
+        events::outage_ended(length);
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = ended;
+}
+
+/// Decides members by the policies of their limits, because the store does not.
+pub(super) fn decide_without(
+    handle: &KeyedLimit,
+    members: &[SharedMember],
+    policies: &[Policy],
+    error: &Error,
+) -> Vec<Decision> {
+    let inner = &*handle.limiter.inner;
+    let now_ns = inner.clock.now_ns();
+    let is_new = inner.outage.begin(now_ns);
+    #[cfg(feature = "tracing")]
+    if is_new {
+        events::outage_began(error);
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (error, is_new);
+    inner.outage.decide(members, policies, now_ns)
+}
