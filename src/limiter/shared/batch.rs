@@ -83,8 +83,9 @@ impl Batch<'_> {
         self.call_shared(SharedCall::SPEND).await
     }
 
-    /// Like [`check`](Batch::check), for members of which some are [shared](crate::limits::Shared): asks the store, and
-    /// changes nothing.
+    /// Like [`check`](Batch::check), for members of which some are [shared](crate::limits::Shared): returns the decision that
+    /// [`spend_shared`](Batch::spend_shared) would get, and changes nothing. If a member of this node denies the batch, the
+    /// store is not asked.
     ///
     /// # Errors
     ///
@@ -178,15 +179,15 @@ impl Batch<'_> {
         for member in members {
             if is_shared(&member) { shared.push(member) } else { locals.push(member) }
         }
-        if !call.asks {
-            // Before the local members are charged: an error writes nothing. A denial by one of them needs no store.
+        if !(call.asks && call.spends) {
             look(view, &mut locals)?;
             let decision = strictest(&locals, |member| member.can_deny());
             if !decision.allowed() && !call.spends {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));
             }
+            // Before the local members are charged: an error writes nothing. A denial by one of them needs no store.
             for member in &shared {
-                if decision.allowed() && !is_answered_here(view, member)? {
+                if !call.asks && decision.allowed() && !is_answered_here(view, member)? {
                     member.handle.tally.count_error();
                     return Ok(Err(needs_store(member.handle.name())));
                 }
@@ -197,7 +198,6 @@ impl Batch<'_> {
             self.begin_shared(view, handle_and_call, locals, &mut shared, claims)
         };
         if !call.spends {
-            look(view, &mut locals)?;
             return begin(&locals, Vec::new());
         }
         undone_on_panic(view, &mut locals, |locals| {

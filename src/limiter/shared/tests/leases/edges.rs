@@ -53,8 +53,13 @@ fn local_denials_need_no_store() {
     let node = leasing(100);
     assert!(node.own.spend("a", 5).unwrap().allowed());
     let members = [node.own.member("a"), node.all.member("a")];
-    assert_eq!(node.limiter.batch(&members).spend().unwrap().denied_by(), Some(0));
-    assert_eq!(node.limiter.batch(&members).check().unwrap().denied_by(), Some(0));
+    let (batch, calls) = (node.limiter.batch(&members), node.store.calls());
+    let denied = batch.spend().unwrap();
+    assert_eq!(denied.denied_by(), Some(0));
+    for answer in [batch.check(), batch.check_blocking(), batch.spend_blocking()] {
+        assert_eq!(answer.unwrap(), denied);
+    }
+    assert_eq!(node.store.calls(), calls);
 }
 
 #[test]
