@@ -38,6 +38,7 @@ cp Cargo.lock "$unpacked"
 leave_out governors_programs_are_compiled_with_the_rivals "reads benches/rivals, which is not packed"
 leave_out both_readers_agree_on_all_seeds "reads fuzz/seeds, which is not packed"
 leave_out framework_programs_are_those_of_the_package "reads examples/frameworks, which is not packed"
+leave_out local_limits_of_nodes_admit_too_much "runs the command, which is a package of its own"
 echo "LEFT OUT: tests/ of tollgate-cli: reads examples/ and docs/ of the project, is not packed"
 echo "LEFT OUT: tests of the documentation: ci/test.sh runs the same text"
 
