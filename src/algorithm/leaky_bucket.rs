@@ -155,8 +155,8 @@ impl Algorithm for LeakyBucket {
             // The clock went back and does not tell what has dripped, or another call has refunded.
             return None;
         }
-        if !(timed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) {
-            // The bucket has been empty since, so the charge has dripped out.
+        if !(timed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) && charge.lowered == 0 {
+            // The bucket has been empty since, so the charge has dripped out. A rollback may also have put its drips off.
             return None;
         }
         let level = self.level(word, now_ns);
@@ -169,6 +169,7 @@ impl Algorithm for LeakyBucket {
         let cost = after.count.saturating_sub(base);
         // Less the rollbacks since the charge.
         let base = base.saturating_sub(charge.lowered);
+        // At most: drips that were put off are fewer. After them a bucket that has been empty since has none of the charge.
         let drips = (timed.now_ms(now_ns) - after.at_ms) / self.drip_rate_ms;
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
         let returned = cost.saturating_sub(dripped.saturating_sub(base));

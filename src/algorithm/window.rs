@@ -227,16 +227,18 @@ impl Algorithm for Window {
         self.burst.into()
     }
 
-    /// If the charge opened the window and other calls have charged in it since, those calls alone would have opened it
-    /// later. The word does not say when, so the window now opens at the present time, and the bucket is worse off by at
-    /// most the time for which the charge was held. If other calls may have reservations in later windows, nothing is
-    /// returned: their times were already promised.
+    /// If no charge from before this one is left in the window and other calls have charged in it since, those calls alone
+    /// would have opened it later. The word does not say when, so the window now begins at the present time, and the bucket is
+    /// worse off by at most the time for which the charge was held. So a window that begins within that of the charge, after
+    /// rollbacks, is the same one. If other calls may have reservations in later windows, nothing is returned: their times
+    /// were already promised.
     fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         if charge.is_last(word) {
             return Some(word_before(self, charge));
         }
         let (now, after) = (TimedCount::from_word(word), TimedCount::from_word(charge.after));
-        if now.at_ms != after.at_ms {
+        let moved_ms = now.at_ms.checked_sub(after.at_ms)?;
+        if moved_ms > 0 && (charge.lowered == 0 || moved_ms >= self.window_ms) {
             // Another window: the charge's window has ended, or refunds have emptied it.
             return None;
         }
@@ -256,7 +258,8 @@ impl Algorithm for Window {
             return None;
         }
         let mut start_ms = now.at_ms;
-        if base == 0 {
+        // A charge that is later than the window's beginning is not the first one in it; by a factor it may be.
+        if base == 0 || (floor == 0 && ms_of(charge.now_ns) <= start_ms) {
             let now_ns = now_ns();
             if now_ns < charge.now_ns || ms_of(now_ns).saturating_sub(start_ms) >= self.window_ms {
                 // The clock went back and does not tell when the others charged, or the window has ended.

@@ -15,6 +15,7 @@ mod stalled;
 mod support;
 mod threads;
 mod virtual_time;
+mod windows;
 
 use std::time::Duration;
 

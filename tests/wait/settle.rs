@@ -60,6 +60,48 @@ fn concurrent_receipts_settle_exactly_in_any_order() {
     }
 }
 
+/// Calls some ms apart, of which the one that opened the window, or found the bucket empty, is settled to nothing.
+#[test]
+fn all_of_failed_calls_come_back() {
+    const CALLS: usize = 6;
+    let limits = [
+        Limit::new(400, 1, ms(60_000)).unwrap(),
+        Limit::fixed_window(400, ms(3_600_000)).unwrap(),
+        Limit::token_bucket(400, ms(3_600_000), 400).unwrap(),
+        Limit::leaky_bucket(400u32, ms(60_000), 1).unwrap(),
+    ];
+    for (engine, limit) in
+        ENGINES.into_iter().flat_map(|engine| limits.iter().map(move |it| (engine, it)))
+    {
+        for first in 0..CALLS {
+            for actual in [0, 3] {
+                let (clock, hand) = Clock::manual();
+                let handle = limiter_on(limit, clock, engine).limit("Own").unwrap();
+                let mut receipts = Vec::new();
+                for cost in [10, 10, 300, 10, 10, 10] {
+                    hand.advance(ms(2));
+                    receipts.push(handle.spend_estimate("id", cost).unwrap().1.unwrap());
+                }
+                // That call first, then the others in their order.
+                receipts[..=first].rotate_right(1);
+                for (at, receipt) in receipts.into_iter().enumerate() {
+                    hand.advance(ms(2));
+                    let _ = receipt.settle(if at == 0 { 0 } else { actual });
+                }
+                let left = handle.check("id", 0).unwrap().remaining();
+                let charged = actual * (CALLS as u64 - 1);
+                // gcra's charges lose the time for which they were held, which is part of a unit here.
+                let lost = (400 - charged).checked_sub(left.unwrap()).unwrap();
+                let is_gcra = limit.algorithm() == "gcra";
+                assert!(
+                    lost <= u64::from(is_gcra),
+                    "{lost}: {engine:?} {limit:?} {first} {actual}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn underestimate_is_owed_down_to_the_floor() {
     for limit in limits_of_all(10) {

@@ -4,6 +4,7 @@ use crate::core::shared::SharedMember;
 use crate::core::shared::outage::Policy;
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
 #[cfg(feature = "tracing")]
 use crate::observe::events;
@@ -23,6 +24,19 @@ pub(super) fn end_outage(handle: &KeyedLimit) {
     let _ = ended;
 }
 
+/// Notes that the store has not decided a call of a limiter. Returns the time.
+pub(super) fn begin_outage(limiter: &Limiter, error: &Error) -> u64 {
+    let now_ns = limiter.inner.clock.now_ns();
+    let is_new = limiter.inner.outage.begin(now_ns);
+    #[cfg(feature = "tracing")]
+    if is_new {
+        events::outage_began(error);
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = (error, is_new);
+    now_ns
+}
+
 /// Decides members by the policies of their limits, because the store does not.
 pub(super) fn decide_without(
     handle: &KeyedLimit,
@@ -30,14 +44,6 @@ pub(super) fn decide_without(
     policies: &[Policy],
     error: &Error,
 ) -> Vec<Decision> {
-    let inner = &*handle.limiter.inner;
-    let now_ns = inner.clock.now_ns();
-    let is_new = inner.outage.begin(now_ns);
-    #[cfg(feature = "tracing")]
-    if is_new {
-        events::outage_began(error);
-    }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (error, is_new);
-    inner.outage.decide(members, policies, now_ns)
+    let now_ns = begin_outage(&handle.limiter, error);
+    handle.limiter.inner.outage.decide(members, policies, now_ns)
 }

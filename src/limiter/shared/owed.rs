@@ -8,6 +8,7 @@ use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::shared::change::change_bucket;
+use crate::limiter::shared::outage::begin_outage;
 
 /// How often buckets are charged together, if others change some of them meanwhile.
 const MAX_TRIES: usize = 8;
@@ -33,7 +34,10 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
             Ok(()) => {}
             // Nothing is charged.
             Err(error) if error.is_store_outage() => {
-                if !outage.put_back_owed(batch) {
+                let goes_on = outage.put_back_owed(batch);
+                // Also if no other call meets it: its end starts the next report.
+                begin_outage(&limiter, &error);
+                if !goes_on {
                     return;
                 }
             }

@@ -118,3 +118,37 @@ fn dropped_calls_leave_leases_to_later_ones() {
     assert!(node.is_allowed(1));
     assert_eq!(node.without_store(1), Some(true));
 }
+
+/// Batches that wait for the store at once, which all get no answer: each gives its charges of this node back.
+#[test]
+fn local_charges_of_many_batches_come_back() {
+    let limits = [
+        Limit::new(20, 20, 60 * MINUTE).unwrap(),
+        Limit::fixed_window(20, 60 * MINUTE).unwrap(),
+        Limit::token_bucket(20, 60 * MINUTE, 20).unwrap(),
+        Limit::leaky_bucket(20, 3 * MINUTE, 1).unwrap(),
+    ];
+    for own in limits {
+        let builder = Limits::builder().limit("Own", IdFormat::String, own.clone()).unwrap();
+        let denying = exact().on_error(OnError::Deny);
+        let all = Limit::new(5, 1, MINUTE).unwrap();
+        let node =
+            node_with(builder.limit_with("All", IdFormat::String, all, denying).unwrap().build());
+        node.set_outage(true);
+        let members = [node.own.member("a"), node.all.member("a")];
+        let batch = node.limiter.batch(&members);
+        let mut calls: Vec<Spend<'_>> = Vec::new();
+        for _ in 0..20 {
+            node.hand.advance(MS);
+            let mut call: Spend<'_> = Box::pin(batch.spend_shared());
+            assert!(poll(call.as_mut()).is_pending());
+            calls.push(call);
+        }
+        node.store.run_all();
+        for call in &mut calls {
+            let Poll::Ready(decision) = poll(call.as_mut()) else { panic!("answered") };
+            assert!(!decision.unwrap().allowed());
+        }
+        assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(20), "{own}");
+    }
+}

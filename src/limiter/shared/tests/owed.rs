@@ -78,6 +78,22 @@ fn a_second_outage_keeps_what_is_owed() {
     assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some));
 }
 
+/// The only call that the store does not answer is that of the report: it is made again without another outage.
+#[test]
+fn a_report_without_an_answer_is_made_again() {
+    let (node, _) = allowing();
+    node.set_outage(true);
+    node.spend_of(&["a", "a", "b"]);
+    node.set_outage(false);
+    assert!(node.answer(node.all.check_shared("none", 0)).unwrap().allowed());
+    node.set_outage(true);
+    while node.store.run_all() > 0 {}
+    assert!(node.limiter.counters().store.unwrap().is_outage);
+    node.end_outage();
+    assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some));
+    assert!(!node.limiter.counters().store.unwrap().is_outage);
+}
+
 #[test]
 fn many_buckets_are_charged_in_batches() {
     let (node, _) = allowing();
