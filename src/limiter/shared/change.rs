@@ -16,7 +16,7 @@ use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::outage::end_outage;
 use crate::limiter::shared::{keep_ms, no_store};
 use crate::limits::{Id, Scratch};
-use crate::store::key::KeyRef;
+use crate::store::key::{Key, KeyRef};
 
 /// A bucket in the store, by the limit that applies to its id. `None`: the limit is not shared, no limit applies, or the
 /// limiter is off.
@@ -78,7 +78,7 @@ impl KeyedLimit {
     /// Finds the bucket of an id in normal form.
     pub(super) fn place_of(&self, id: &[u8], cost: u64, factor: Factor) -> Result<Placed, Error> {
         let inner = &*self.limiter.inner;
-        inner.with_view(|view| {
+        let place = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
             let applies = entry.limit_for(id, view.limits_now_ns());
             let Some((limit, tag)) = applies.filter(|_| entry.is_shared()) else {
@@ -108,20 +108,30 @@ impl KeyedLimit {
                 lease: None,
             };
             Ok(Ok(Some((handle.store.clone(), member))))
-        })
+        });
+        place.inspect_err(|_| self.tally.count_error())
     }
 
-    /// Changes a bucket by a task of the store, which goes on if the caller drops the future.
-    pub(super) async fn change<R: Send + 'static>(
+    /// Returns the key of an id, for a task.
+    pub(super) fn key_of(&self, id: Id<'_>) -> Result<Key, Error> {
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        Ok(Key::new(KeyRef { limit: self.index, id }))
+    }
+
+    /// Changes a bucket by a task of the store, which goes on if the caller drops the future. `then`: what the task does on
+    /// this node with the store's answer.
+    pub(super) async fn change<R: Send + 'static, T: Send + 'static>(
         &self,
-        store: Arc<dyn SharedStore>,
-        member: SharedMember,
+        (store, member): (Arc<dyn SharedStore>, SharedMember),
         ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
-    ) -> Result<R, Error> {
+        then: impl FnOnce(&KeyedLimit, Result<R, Error>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let (tell, changed) = oneshot::channel();
         let (handle, by) = (self.clone(), store.clone());
         store.run(Box::pin(async move {
-            let _ = tell.send(handle.change_now(&*by, member, ask).await);
+            let changed = handle.change_now(&*by, member, ask).await;
+            let _ = tell.send(then(&handle, changed));
         }));
         answer(changed).await
     }

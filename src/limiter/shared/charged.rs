@@ -102,7 +102,7 @@ impl ChargedInStore {
                     (change(&by, limits, bucket, unix_ns), ())
                 });
             match changed.await {
-                Ok(()) => charge.handle.forget_denial_of(charge.key.as_ref().id),
+                Ok(()) => charge.handle.forget_denial(charge.key.as_ref().id),
                 Err(_) => charge.handle.tally.count_error(),
             }
         }));
@@ -122,7 +122,10 @@ impl ChargedInStore {
     /// Replaces the estimate `cost` by the actual cost, and decides a check of the bucket at a cost of 0.
     pub(super) async fn settle(&self, cost: u64, actual: u64) -> Result<Decision, Error> {
         match self.settlement(cost, actual)? {
-            Some((member, step)) => self.handle.change(self.store.clone(), member, step).await,
+            Some((member, step)) => {
+                let place = (self.store.clone(), member);
+                self.handle.change(place, step, |_, changed| changed).await
+            }
             None => Ok(Decision::UNLIMITED),
         }
     }

@@ -13,7 +13,6 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::{Prepared, Trial};
 use crate::limiter::handle::{KeyedLimit, lease_decision};
 use crate::limiter::shared::taken::TakenFromLease;
-use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
@@ -216,23 +215,14 @@ impl Drop for LeasedMember {
 
 impl KeyedLimit {
     /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
-    pub(super) fn forget_denial(&self, id: Id<'_>) {
-        let mut scratch = Scratch::new();
-        if let Ok(id) = self.encoded(id, &mut scratch) {
-            self.forget_denial_of(id);
-        }
-    }
-
-    pub(super) fn forget_denial_of(&self, id: &[u8]) {
+    pub(super) fn forget_denial(&self, id: &[u8]) {
         self.change_lease(id, |leases, view, key, now_ns| {
             leases.words.forget_denial(view, key, now_ns)
         });
     }
 
     /// Denies calls of an id that was blocked now, and drops its lease. A limit in shadow mode denies no call.
-    pub(super) fn note_block(&self, id: Id<'_>, left_ns: u64) {
-        let mut scratch = Scratch::new();
-        let Ok(id) = self.encoded(id, &mut scratch) else { return };
+    pub(super) fn note_block(&self, id: &[u8], left_ns: u64) {
         self.change_lease(id, |leases, view, key, now_ns| {
             let entry = view.generation.limits.entry(self.index);
             let length_ns = entry.sharing().lease().map_or(0, saturating_ns);

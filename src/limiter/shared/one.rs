@@ -12,9 +12,8 @@ use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::change::{Changed, Where, find_or_call, lowered};
 use crate::limits::Id;
 #[cfg(feature = "tracing")]
-use crate::limits::Scratch;
-#[cfg(feature = "tracing")]
-use crate::observe::events::{self, LoggedKey};
+use crate::observe::events;
+use crate::store::key::Key;
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -131,18 +130,15 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let decision = self
-            .change(store, member, move |member, bucket, unix_ns| {
-                let limit = &member.limit;
-                // In shadow mode it is no error.
-                let cost = if cost > limit.burst() { 0 } else { cost };
-                let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-                let new = lowered(member, bucket, unix_ns, outcome.word);
-                (new, with_leased_units(member, new, unix_ns, outcome.decision))
-            })
-            .await?;
-        self.forget_denial(id);
-        Ok(decision)
+        let refund = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
+            let limit = &member.limit;
+            // In shadow mode it is no error.
+            let cost = if cost > limit.burst() { 0 } else { cost };
+            let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
+            let new = lowered(member, bucket, unix_ns, outcome.word);
+            (new, with_leased_units(member, new, unix_ns, outcome.decision))
+        };
+        self.change((store, member), refund, forgetting_denial(self.key_of(id)?)).await
     }
 
     /// Like [`reset`](KeyedLimit::reset), for a limit that may be [shared](crate::limits::Shared). See
@@ -157,15 +153,12 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let decision = self
-            .change(store, member, |member, bucket, unix_ns| {
-                let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-                let new = lowered(member, bucket, unix_ns, outcome.word);
-                (new, with_leased_units(member, new, unix_ns, outcome.decision))
-            })
-            .await?;
-        self.forget_denial(id);
-        Ok(decision)
+        let reset = |member: &SharedMember, bucket: SharedBucket, unix_ns| {
+            let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
+            let new = lowered(member, bucket, unix_ns, outcome.word);
+            (new, with_leased_units(member, new, unix_ns, outcome.decision))
+        };
+        self.change((store, member), reset, forgetting_denial(self.key_of(id)?)).await
     }
 
     /// Like [`block`](KeyedLimit::block), for a limit that may be [shared](crate::limits::Shared): denies the id on all
@@ -185,19 +178,21 @@ impl KeyedLimit {
                 Where::Here(left) => return Ok(left),
                 Where::InStore(store, member) => (store, member),
             };
-        let left_ns = self
-            .change(store, member, move |_, bucket, unix_ns| {
-                let end_ns = unix_ns.saturating_add(saturating_ns(time));
-                let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
-                blocked_until(bucket, until_ms, unix_ns)
-            })
-            .await?
-            .unwrap_or(0);
-        self.note_block(id, left_ns);
-        let left = Duration::from_nanos(left_ns);
-        #[cfg(feature = "tracing")]
-        self.log_as(id, |key| events::block(key, left));
-        Ok(left)
+        let block = move |_: &SharedMember, bucket: SharedBucket, unix_ns: u64| {
+            let end_ns = unix_ns.saturating_add(saturating_ns(time));
+            let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
+            blocked_until(bucket, until_ms, unix_ns)
+        };
+        let key = self.key_of(id)?;
+        let note = move |handle: &KeyedLimit, left_ns: Result<Option<u64>, Error>| {
+            let (id, left_ns) = (key.as_ref().id, left_ns?.unwrap_or(0));
+            handle.note_block(id, left_ns);
+            let left = Duration::from_nanos(left_ns);
+            #[cfg(feature = "tracing")]
+            events::block(handle.logged(id), left);
+            Ok(left)
+        };
+        self.change((store, member), block, note).await
     }
 
     /// Like [`unblock`](KeyedLimit::unblock), for a limit that may be [shared](crate::limits::Shared). Returns whether the
@@ -211,19 +206,22 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.unblock(id))? {
             Where::Here(was_blocked) => Ok(was_blocked),
             Where::InStore(store, member) => {
-                let was_blocked = self
-                    .change(store, member, |_, bucket, unix_ns| {
-                        let was_blocked = bucket.blocked_ns(unix_ns).is_some();
-                        let (changed, _) = blocked_until(bucket, 0, unix_ns);
-                        (changed, was_blocked)
-                    })
-                    .await?;
-                self.forget_denial(id);
-                #[cfg(feature = "tracing")]
-                if was_blocked {
-                    self.log_as(id, events::unblock);
-                }
-                Ok(was_blocked)
+                let unblock = |_: &SharedMember, bucket: SharedBucket, unix_ns| {
+                    let was_blocked = bucket.blocked_ns(unix_ns).is_some();
+                    let (changed, _) = blocked_until(bucket, 0, unix_ns);
+                    (changed, was_blocked)
+                };
+                let key = self.key_of(id)?;
+                let note = move |handle: &KeyedLimit, was_blocked: Result<bool, Error>| {
+                    let (id, was_blocked) = (key.as_ref().id, was_blocked?);
+                    handle.forget_denial(id);
+                    #[cfg(feature = "tracing")]
+                    if was_blocked {
+                        events::unblock(handle.logged(id));
+                    }
+                    Ok(was_blocked)
+                };
+                self.change((store, member), unblock, note).await
             }
         }
     }
@@ -242,21 +240,21 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.blocked(id))? {
             Where::Here(left) => Ok(left),
             Where::InStore(store, member) => {
-                let left = self
-                    .change(store, member, |_, bucket, unix_ns| (None, bucket.blocked_ns(unix_ns)));
+                let look = |_: &SharedMember, bucket: SharedBucket, unix_ns| {
+                    (None, bucket.blocked_ns(unix_ns))
+                };
+                let left = self.change((store, member), look, |_, left| left);
                 Ok(left.await?.map(Duration::from_nanos))
             }
         }
     }
+}
 
-    /// Logs an event about an id.
-    #[cfg(feature = "tracing")]
-    fn log_as(&self, id: Id<'_>, event: impl FnOnce(LoggedKey<'_>)) {
-        let mut scratch = Scratch::new();
-        if let Ok(id) = self.encoded(id, &mut scratch) {
-            event(self.logged(id));
-        }
-    }
+/// Makes what a refund or a reset does on this node: it forgets a kept denial of the id.
+fn forgetting_denial<R>(
+    key: Key,
+) -> impl FnOnce(&KeyedLimit, Result<R, Error>) -> Result<R, Error> + Send + 'static {
+    move |handle, changed| changed.inspect(|_| handle.forget_denial(key.as_ref().id))
 }
 
 /// Returns the decision of a refund or a reset with the figures that the next call finds: the units that nodes hold are not in

@@ -14,7 +14,8 @@ use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::batch::Begun;
 use crate::limiter::shared::change::{Where, find_or_call};
 use crate::limiter::shared::outage::decide_without;
-use crate::limits::{Id, Scratch};
+use crate::limiter::shared::reserve::Terms;
+use crate::limits::Id;
 use crate::util::block_on::block_on;
 
 impl KeyedLimit {
@@ -52,12 +53,19 @@ impl KeyedLimit {
         most: u64,
     ) -> Result<(u64, Decision), Error> {
         let id = id.into();
-        let (store, member) =
+        let (store, member, terms) = loop {
             match find_or_call(|| self.place(id, 0), || self.spend_up_to(id, most))? {
                 Where::Here(granted) => return Ok(granted),
-                Where::InStore(store, member) => (store, member),
-            };
-        let granted = self.change(store, member.clone(), move |member, bucket, unix_ns| {
+                Where::InStore(store, member) => {
+                    // A reload that makes the limit a local one may come between.
+                    if let Some(terms) = self.terms(id)? {
+                        break (store, member, terms);
+                    }
+                }
+            }
+        };
+        let (key, asked) = (self.key_of(id)?, member.clone());
+        let grant = move |member: &SharedMember, bucket: SharedBucket, unix_ns: u64| {
             let limit = &member.limit;
             let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
             let most = most.min(limit.burst());
@@ -70,19 +78,21 @@ impl KeyedLimit {
             let (units, outcome) = rule.spend_up_to(bucket.word, now_ns, most);
             let word = outcome.word.filter(|_| units > 0);
             (word.map(|word| SharedBucket { word, ..bucket }), (units, outcome.decision))
-        });
-        self.granted(id, (granted.await, most), member)
+        };
+        let count = move |handle: &KeyedLimit, granted| {
+            handle.granted(key.as_ref().id, (granted, most), (asked, terms))
+        };
+        self.change((store, member), grant, count).await
     }
 
     /// Counts a partial grant, or decides it by the limit's policy if the store does not.
     fn granted(
         &self,
-        id: Id<'_>,
+        id: &[u8],
         (granted, most): (Result<(u64, Decision), Error>, u64),
-        member: SharedMember,
+        (member, terms): (SharedMember, Terms),
     ) -> Result<(u64, Decision), Error> {
-        let (limit, inner) = (member.limit.clone(), &*self.limiter.inner);
-        let Some(terms) = self.terms(id)? else { return granted };
+        let limit = member.limit.clone();
         let (units, decision) = match granted {
             Ok(granted) => granted,
             Err(error) if error.is_store_outage() => {
@@ -105,9 +115,7 @@ impl KeyedLimit {
             }
             false => (units, decision),
         };
-        let (mut scratch, now_ns) = (Scratch::new(), inner.clock.now_ns());
-        let id = self.encoded(id, &mut scratch)?;
-        self.count(id, &limit, units, &decision, now_ns);
+        self.count(id, &limit, units, &decision, self.limiter.inner.clock.now_ns());
         Ok((granted, decision))
     }
 
@@ -147,12 +155,12 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let drained = self.change(store, member, move |member, bucket, unix_ns| {
+        let drain = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
             let rule = member.limit.rule();
             let outcome = rule.drain(bucket.word, rule_time_ns(unix_ns), leave);
             (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)
-        });
-        drained.await
+        };
+        self.change((store, member), drain, |_, drained| drained).await
     }
 }
 

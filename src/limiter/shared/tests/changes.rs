@@ -120,3 +120,67 @@ fn texts_outlive_the_factors_of_other_nodes() {
         assert!(block_on(slow.spend_shared("a", 1)).unwrap().allowed());
     }
 }
+
+/// What a call does on its node after the store has answered, it does without its caller as well.
+#[test]
+fn abandoned_changes_are_noted_here() {
+    let leased = LimitOptions::default().shared(Shared::Leased);
+    for what in ["block", "unblock", "refund", "grant"] {
+        let node = node_with(limits_of((10, 20), leased.clone()));
+        assert!(node.is_allowed(1) && node.is_allowed(1), "the node has a lease");
+        if what == "unblock" {
+            node.answer(node.all.block_shared("a", 60 * MINUTE)).unwrap();
+        } else if what == "refund" {
+            assert!(node.is_allowed(18) && !node.is_allowed(2), "the node keeps a denial");
+        }
+        let before = node.counts()[1];
+        {
+            let mut call: Pin<Box<dyn Future<Output = ()> + '_>> = match what {
+                "block" => Box::pin(async {
+                    let _ = node.all.block_shared("a", 60 * MINUTE).await;
+                }),
+                "unblock" => Box::pin(async {
+                    let _ = node.all.unblock_shared("a").await;
+                }),
+                "refund" => Box::pin(async {
+                    let _ = node.all.refund_shared("a", 20).await;
+                }),
+                _ => Box::pin(async {
+                    let _ = node.all.spend_up_to_shared("a", 2).await;
+                }),
+            };
+            assert!(poll(call.as_mut()).is_pending());
+        }
+        while node.store.run_all() > 0 {}
+        if what == "grant" {
+            assert_eq!(node.counts()[1].0, before.0 + 1);
+        }
+        assert_eq!(node.is_allowed(2), what != "block", "{what}");
+    }
+}
+
+/// A limiter that is switched off while a partial grant waits: the call goes on as it began.
+#[test]
+fn grants_that_wait_meet_the_policy() {
+    let node = node_of(exact().on_error(OnError::Allow));
+    node.set_outage(true);
+    let mut grant = Box::pin(node.all.spend_up_to_shared("a", 2));
+    assert!(poll(grant.as_mut()).is_pending());
+    node.limiter.set_enabled(false);
+    node.store.run_all();
+    let Poll::Ready(granted) = poll(grant.as_mut()) else { panic!("answered") };
+    assert_eq!(granted.unwrap().0, 2);
+}
+
+#[test]
+fn costs_above_the_burst_are_counted_errors() {
+    let node = node_of(exact());
+    let errors = || node.limiter.counters().limits[1].errors;
+    assert!(node.answer(node.all.reserve_shared("a", 99, Duration::ZERO)).is_err());
+    assert_eq!(errors(), 1);
+    assert!(node.answer(node.all.refund_shared("a", 99)).is_err());
+    assert_eq!(errors(), 2);
+    let scaled = node.all.scaled(Factor::from_millionths(500_000));
+    assert!(node.answer(scaled.refund_shared("a", 99)).is_err());
+    assert_eq!(errors(), 3);
+}
