@@ -27,6 +27,10 @@ use crate::util::escape::shown;
 
 /// How often one call is sent on to another node.
 const MAX_REDIRECTS: usize = 3;
+/// The most nodes that are kept beside the map.
+const MAX_BESIDE: usize = 16;
+/// For how long a node that the map does not have is kept, since a call was last sent on to it.
+const KEPT_BESIDE: Duration = Duration::from_secs(10);
 
 pub(super) struct Cluster {
     /// The address, without secrets.
@@ -45,6 +49,9 @@ pub(super) struct Cluster {
 #[derive(Default)]
 struct State {
     map: Option<Arc<Map>>,
+    /// Nodes that the map does not have, such as those that are getting their first slot, and when each was last named. The
+    /// first of them was named before the others.
+    beside: Vec<(Arc<Node>, Instant)>,
     /// Why the last attempt to read the map failed.
     why: Option<String>,
     /// How often the map was asked for: each time of another node first, because one may know an old map.
@@ -70,9 +77,15 @@ impl Drop for Node {
     }
 }
 
+impl Node {
+    fn is_at(&self, host: &str, port: u16) -> bool {
+        self.host == host && self.port == port
+    }
+}
+
 impl Map {
     fn node_at(&self, host: &str, port: u16) -> Option<&Arc<Node>> {
-        self.nodes.iter().find(|node| node.host == host && node.port == port)
+        self.nodes.iter().find(|node| node.is_at(host, port))
     }
 
     fn node_of(&self, slot: u16) -> Option<&Arc<Node>> {
@@ -159,20 +172,20 @@ impl Cluster {
         }
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for SlotRange { host, port, .. } in &ranges {
-            if nodes.iter().any(|node| node.host == *host && node.port == *port) {
-                continue;
-            }
-            match old.and_then(|old| old.node_at(host, *port)) {
-                Some(node) => nodes.push(node.clone()),
-                None => nodes.extend(self.new_node(host, *port)),
+            if !nodes.iter().any(|node| node.is_at(host, *port)) {
+                nodes.extend(self.node_at(host, *port));
             }
         }
         let until = Instant::now() + self.options.connects_within();
         for node in &nodes {
             let _ = timeout_at(until, node.link.first_attempt()).await;
         }
+        let map = Map { ranges, nodes };
         let mut state = self.state.lock();
-        (state.map, state.why) = (Some(Arc::new(Map { ranges, nodes })), None);
+        state.beside.retain(|(node, named)| {
+            map.node_at(&node.host, node.port).is_none() && named.elapsed() < KEPT_BESIDE
+        });
+        (state.map, state.why) = (Some(Arc::new(map)), None);
         true
     }
 
@@ -232,8 +245,16 @@ impl Cluster {
             is_asking = matches!(redirect, Redirect::Ask(_));
             let (Redirect::Moved(to) | Redirect::Ask(to)) = redirect;
             self.is_old.notify_one();
-            let to = host_and_port(&to, &node.host);
-            let Some(next) = self.node_at(to, deadline).await else { return Err(refused.error) };
+            let address = host_and_port(&to, &node.host);
+            let Some(next) = address.and_then(|(host, port)| self.node_at(&host, port)) else {
+                let (host, to) = (shown(&node.host, 80), shown(&to, 80));
+                return Err(self.error(&format!(
+                    "its node {host}:{} sends a call to {to}, which is no address: see cluster-preferred-endpoint-type",
+                    node.port
+                )));
+            };
+            // The call may be the first one that is sent there.
+            let _ = timeout_at(deadline, next.link.first_attempt()).await;
             node = next;
         }
         Err(self.error("its nodes send a call to each other: slots are being moved"))
@@ -251,16 +272,23 @@ impl Cluster {
         })
     }
 
-    /// Returns a node by its address, and waits for the map if the node is new.
-    async fn node_at(&self, to: Option<(String, u16)>, deadline: Instant) -> Option<Arc<Node>> {
-        let (host, port) = to?;
-        loop {
-            let attempted = self.attempted.notified();
-            if let Some(node) = self.map()?.node_at(&host, port) {
-                return Some(node.clone());
-            }
-            timeout_at(deadline, attempted).await.ok()?;
+    /// Returns a node by its address. One that the map does not have begins to connect, and is kept beside it: the map has
+    /// no node that is getting its first slot.
+    fn node_at(&self, host: &str, port: u16) -> Option<Arc<Node>> {
+        let mut state = self.state.lock();
+        if let Some(node) = state.map.as_ref().and_then(|map| map.node_at(host, port)) {
+            return Some(node.clone());
         }
+        let beside = &mut state.beside;
+        let node = match beside.iter().position(|(node, _)| node.is_at(host, port)) {
+            Some(at) => beside.remove(at).0,
+            None => self.new_node(host, port)?,
+        };
+        if beside.len() == MAX_BESIDE {
+            beside.remove(0);
+        }
+        beside.push((node.clone(), Instant::now()));
+        Some(node)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -332,5 +360,38 @@ impl ConnectionLike for Asking {
 
     fn get_db(&self) -> i64 {
         self.0.get_db()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_beside_the_map_are_bounded() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let options = StoreOptions::new("redis-cluster://127.0.0.1:1").unwrap();
+            let url = "redis://127.0.0.1:1".into();
+            let cluster = Cluster::new(&[url], &options, Arc::default()).unwrap();
+            let node = |port| cluster.node_at("127.0.0.1", port).unwrap();
+            let kept = || {
+                let state = cluster.state.lock();
+                state.beside.iter().map(|(node, _)| node.port).collect::<Vec<_>>()
+            };
+            let first = node(1);
+            (2..=16).for_each(|port| drop(node(port)));
+            assert!(Arc::ptr_eq(&first, &node(1)), "it is kept");
+            let _ = node(17);
+            let wanted: Vec<u16> = (3..=16).chain([1, 17]).collect();
+            assert_eq!(kept(), wanted, "the one that was named least lately is not");
+            // A new map takes its nodes, and the others stay while calls are sent on to them.
+            cluster.state.lock().beside[0].1 -= 2 * KEPT_BESIDE;
+            let range = SlotRange { first: 0, last: 9, host: "127.0.0.1".into(), port: 1 };
+            assert!(cluster.take_map(None, vec![range]).await);
+            assert!(Arc::ptr_eq(&first, &cluster.node_of(5).unwrap()));
+            assert!(Arc::ptr_eq(&first, &node(1)));
+            assert_eq!(kept(), (4..=17).filter(|&port| port != 1).collect::<Vec<_>>());
+        });
     }
 }

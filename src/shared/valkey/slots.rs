@@ -61,11 +61,15 @@ fn range(row: Value, asked: &str) -> Option<Option<SlotRange>> {
     Some((first <= last).then_some(SlotRange { first, last, host, port }))
 }
 
-/// Splits the address that a node names, `host:port`, where the host may be left out.
+/// Splits the address that a node names, `host:port`, where the host may be left out. `None`: it does not know the host.
 pub(super) fn host_and_port(address: &str, asked: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let host = if host.is_empty() { asked } else { host };
+    let host = match host {
+        "?" => return None,
+        "" => asked,
+        host => host,
+    };
     Some((host.into(), port.parse().ok()?))
 }
 
@@ -122,5 +126,6 @@ mod tests {
         assert_eq!(host_and_port(":1", "asked"), Some(("asked".into(), 1)));
         assert_eq!(host_and_port("::1:1", "asked"), Some(("::1".into(), 1)));
         assert_eq!(host_and_port("h", "asked"), None);
+        assert_eq!(host_and_port("?:1", "asked"), None);
     }
 }

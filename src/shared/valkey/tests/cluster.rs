@@ -21,7 +21,7 @@ fn options(shards: &Shards, answer_ms: u64) -> StoreOptions {
     options_of(&shards.url()).answer_timeout(Duration::from_millis(answer_ms)).unwrap()
 }
 
-fn connected(shards: &Shards, scripts: Scripts, answer_ms: u64) -> ValkeyStore {
+pub(super) fn connected(shards: &Shards, scripts: Scripts, answer_ms: u64) -> ValkeyStore {
     let store = ValkeyStore::with_scripts(&options(shards, answer_ms), scripts).unwrap();
     let limit = secondly(1, 1);
     wait_until("connected", || {
@@ -33,11 +33,11 @@ fn connected(shards: &Shards, scripts: Scripts, answer_ms: u64) -> ValkeyStore {
     store
 }
 
-fn hourly(burst: u64) -> Limit {
+pub(super) fn hourly(burst: u64) -> Limit {
     Limit::new(burst, 1, Duration::from_secs(3600)).unwrap()
 }
 
-fn spend(store: &ValkeyStore, key: &str) -> Result<bool, Error> {
+pub(super) fn spend(store: &ValkeyStore, key: &str) -> Result<bool, Error> {
     charge(store, &[member(key, &hourly(1_000), 1)]).map(|found| found.denied.is_none())
 }
 

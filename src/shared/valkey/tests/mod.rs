@@ -10,6 +10,7 @@ mod failover;
 mod failures;
 #[cfg(feature = "tower")]
 mod layer;
+mod moving;
 mod nodes;
 mod processes;
 mod scripts;

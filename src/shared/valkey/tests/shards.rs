@@ -38,11 +38,22 @@ impl Shards {
         let () = self.ask(0, cluster("MEET").arg("127.0.0.1").arg(port).arg(bus));
     }
 
-    /// Starts a fourth server, a replica of the last of the three.
-    pub(super) fn add_replica(&mut self, binary: &Path) {
-        let (bus, of) = (free_port().to_string(), self.id(2));
+    /// Starts a fourth server, which has no slots.
+    pub(super) fn add_node(&mut self, binary: &Path) {
+        let bus = free_port().to_string();
         self.servers.push(start(binary, &bus, &[]));
         self.meet(3, &bus);
+        let knows_all = |at| {
+            let nodes: String = self.ask(at, &cluster("NODES"));
+            nodes.lines().count() == 4 && !nodes.contains("handshake")
+        };
+        wait_until("known", || (0..4).all(knows_all) && self.is_complete(3));
+    }
+
+    /// Starts a fourth server, a replica of the last of the three.
+    pub(super) fn add_replica(&mut self, binary: &Path) {
+        let of = self.id(2);
+        self.add_node(binary);
         wait_until("a replica", || {
             let mut connection = self.servers[3].connection();
             cluster("REPLICATE").arg(&of).query::<()>(&mut connection).is_ok()
@@ -106,18 +117,32 @@ impl Shards {
 
     /// Begins to move the slot of a key, and moves the key.
     pub(super) fn begin_move(&self, key: &str, to: usize) {
+        self.open_move(key, to);
+        self.move_key(key, to);
+    }
+
+    /// Begins to move the slot of a key.
+    pub(super) fn open_move(&self, key: &str, to: usize) {
         let (from, slot) = (self.server_of(key), slot_of(key));
         let () = self.ask(to, cluster("SETSLOT").arg(slot).arg("IMPORTING").arg(self.id(from)));
         let () = self.ask(from, cluster("SETSLOT").arg(slot).arg("MIGRATING").arg(self.id(to)));
+    }
+
+    /// Moves one key of a slot that is being moved.
+    pub(super) fn move_key(&self, key: &str, to: usize) {
         let port = self.servers[to].port();
-        let moved: String =
-            self.ask(from, cmd("MIGRATE").arg("127.0.0.1").arg(port).arg(key).arg(0).arg(5000));
+        let moved: String = self.ask(
+            self.server_of(key),
+            cmd("MIGRATE").arg("127.0.0.1").arg(port).arg(key).arg(0).arg(5000),
+        );
         assert_eq!(moved, "OK");
     }
 
-    /// Ends the move.
+    /// Ends the move of a key's slot.
     pub(super) fn end_move(&self, key: &str, to: usize) {
-        for at in [to, self.server_of(key), 3 - to - self.server_of(key)] {
+        let first = [to, self.server_of(key)];
+        let others = (0..self.servers.len()).filter(|at| !first.contains(at));
+        for at in first.into_iter().chain(others) {
             let () =
                 self.ask(at, cluster("SETSLOT").arg(slot_of(key)).arg("NODE").arg(self.id(to)));
         }
@@ -135,7 +160,7 @@ fn start(binary: &Path, bus: &str, more: &[String]) -> Server {
     Server::start_with(binary, &arguments)
 }
 
-fn cluster(what: &str) -> Cmd {
+pub(super) fn cluster(what: &str) -> Cmd {
     let mut command = cmd("CLUSTER");
     command.arg(what);
     command
