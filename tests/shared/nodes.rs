@@ -160,7 +160,7 @@ impl World {
         };
         match (answer, expected) {
             // The store was not asked: the decision is that of the node's own members.
-            (Ok(answer), Ok(expected)) if spends && denied_here => {
+            (Ok(answer), Ok(expected)) if denied_here => {
                 prop_assert!(!answer.allowed() && !expected.allowed());
                 Ok(())
             }

@@ -18,9 +18,25 @@ use crate::util::sync::{Figure, Ordering};
 /// The leases of a node.
 pub(crate) struct Leases {
     pub(crate) words: LeaseWords,
-    held: Mutex<HashMap<Box<str>, Held>>,
+    held: Mutex<AllHeld>,
     /// The leases that the store has granted, and their units.
     granted: [Figure; 2],
+}
+
+#[derive(Default)]
+struct AllHeld {
+    buckets: HashMap<Box<str>, Held>,
+    /// Whether a reload has taken the leases and its limits are not there yet: a word that is stored now would be lost.
+    is_reloading: bool,
+}
+
+/// A reload that has taken all leases. Until it is dropped new leases get no word.
+pub(crate) struct Reloading<'l>(&'l Leases);
+
+impl Drop for Reloading<'_> {
+    fn drop(&mut self) {
+        self.0.held.lock().is_reloading = false;
+    }
 }
 
 /// A bucket of a leased limit: its key among the words, its name in the store, and its limit's figures.
@@ -68,13 +84,13 @@ impl Leases {
     /// Returns the keys of the buckets of which the node may hold units.
     pub(crate) fn held_keys(&self) -> Vec<Key> {
         let all = self.held.lock();
-        all.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
+        all.buckets.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
     }
 
     /// Returns the number of buckets of which the node has a record.
     #[cfg(test)]
     pub(crate) fn records(&self) -> usize {
-        self.held.lock().len()
+        self.held.lock().buckets.len()
     }
 
     /// Begins a call to the store for a bucket that cannot be answered here. `None`: another call asks for a lease of it.
@@ -84,7 +100,7 @@ impl Leases {
         bucket: LeasedBucket<'_>,
         now_ns: u64,
     ) -> Result<Option<Asking>, Outdated> {
-        let mut all = self.held.lock();
+        let all = &mut self.held.lock().buckets;
         if all.len() == all.capacity() {
             // Each time the map has doubled, so that a call takes constant time on average.
             all.retain(|_, held| !held.is_over(now_ns));
@@ -118,21 +134,23 @@ impl Leases {
     ) -> Result<Option<LeaseEnd>, Outdated> {
         // Also of a lease whose time is over on this node: a spend gives its units back as well.
         let left = self.words.units(view, &bucket.key, now_ns)?;
-        let end = self.held.lock().get(bucket.name).and_then(|held| held.end_now(left));
+        let end = self.held.lock().buckets.get(bucket.name).and_then(|held| held.end_now(left));
         Ok(end.filter(|end| end.unspent > 0))
     }
 
-    /// Ends a call to the store that asked for a lease.
+    /// Ends a call to the store that asked for a lease. `place`: where its word is stored. Without one, because its limit has
+    /// changed or the table is full, the lease keeps its units in the record, and the next call gives them back.
     pub(crate) fn end(
         &self,
-        view: LimitsView<'_>,
-        bucket: LeasedBucket<'_>,
+        place: Option<(LimitsView<'_>, StoreKey<'_>)>,
+        name: &str,
         asking: &Asking,
         outcome: LeaseOutcome,
         now_ns: u64,
-    ) -> Result<(), Outdated> {
+    ) {
         let mut all = self.held.lock();
-        let Some(held) = all.get_mut(bucket.name) else { return Ok(()) };
+        let place = place.filter(|_| !all.is_reloading);
+        let Some(held) = all.buckets.get_mut(name) else { return };
         let word = match outcome {
             LeaseOutcome::Granted(granted, until_ns) => {
                 let until_ns = held.grant(granted, now_ns, until_ns);
@@ -157,26 +175,34 @@ impl Leases {
                 None
             }
         };
-        // A lease without a word keeps its units in the record: the word that the call took holds none.
-        if let Some(word) = word
-            && !(word.is_lease() && self.words.set(view, &bucket.key, word, now_ns)?)
-        {
+        let Some(word) = word else { return };
+        let is_stored = place.is_some_and(|(view, key)| {
+            // Outdated: another reload has come between.
+            word.is_lease() && self.words.set(view, &key, word, now_ns).unwrap_or(false)
+        });
+        if !is_stored {
             held.has_no_word();
         }
-        Ok(())
     }
 
-    /// Ends a call whose answer is unknown, or whose limit is no more: its lease is lost.
+    /// Ends a call whose answer is unknown: its lease is lost.
     pub(crate) fn abandon(&self, name: &str) {
-        if let Some(held) = self.held.lock().get_mut(name) {
+        if let Some(held) = self.held.lock().buckets.get_mut(name) {
             held.end(None);
         }
+    }
+
+    /// Begins a reload: new leases get no word until the end of what is returned.
+    pub(crate) fn begin_reload(&self) -> Reloading<'_> {
+        self.held.lock().is_reloading = true;
+        Reloading(self)
     }
 
     /// Takes all leases, to give them up. `take` takes the unspent units of one.
     pub(crate) fn give_up_all(&self, mut take: impl FnMut(&Key) -> u64) -> Vec<(Key, LeaseEnd)> {
         let mut all = self.held.lock();
-        all.values_mut()
+        all.buckets
+            .values_mut()
             .filter_map(|held| {
                 let key = held.key.clone();
                 let end = held.give_up(|| take(&key))?;

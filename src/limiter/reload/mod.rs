@@ -111,7 +111,7 @@ impl Limiter {
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         #[cfg(feature = "valkey")]
-        self.give_leases_up();
+        let _until_renewed = self.give_leases_up();
         #[cfg(tollgate_loom)]
         next.mark_made();
         inner.generation.replace(&pin(), next.clone());

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
+use crate::core::shared::leases::{Leases, Reloading};
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
@@ -82,8 +83,10 @@ impl Limiter {
         block_on(self.give_leases_back())
     }
 
-    /// Begins to give all leases back, and waits for nothing.
-    pub(in crate::limiter) fn give_leases_up(&self) {
+    /// Begins to give all leases back before a reload, and waits for nothing. New leases get no word until what is returned is
+    /// dropped.
+    pub(in crate::limiter) fn give_leases_up(&self) -> Option<Reloading<'_>> {
+        let reloading = self.inner.leases.as_ref().map(Leases::begin_reload);
         let members = self.take_leases();
         if let Some(handle) = self.inner.shared.as_ref().filter(|_| !members.is_empty()) {
             let store = handle.store.clone();
@@ -92,6 +95,7 @@ impl Limiter {
                 let _ = give_back(&*store, members).await;
             }));
         }
+        reloading
     }
 
     /// Takes all leases out of their words; returns the members of a batch that gives them up.

@@ -139,9 +139,7 @@ impl LeasedMember {
             }
         };
         let asking = self.asking.take();
-        if !self.record(asking, outcome, self.denial(decided)) {
-            self.asking = asking;
-        }
+        self.record(asking, outcome, self.denial(decided));
     }
 
     /// Returns the word of a denial: it holds until the instant that the store named, and at most for the length of a lease.
@@ -156,37 +154,27 @@ impl LeasedMember {
         kept_denial(self.sent_ns, retry_in_ns, self.length_ns, denied)
     }
 
-    /// Returns whether the limit is still the one that the call was made under.
-    fn record(
-        &self,
-        asking: Option<Asking>,
-        outcome: LeaseOutcome,
-        denial: Option<LeaseWord>,
-    ) -> bool {
+    fn record(&self, asking: Option<Asking>, outcome: LeaseOutcome, denial: Option<LeaseWord>) {
         let inner = &*self.handle.limiter.inner;
-        let Some(leases) = &inner.leases else { return false };
+        let Some(leases) = &inner.leases else { return };
         let now_ns = inner.clock.now_ns();
+        let mut asking = asking.as_ref();
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
             let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
-            let tag = match applies {
-                Some((limit, tag)) if *limit == self.limit && entry.sharing().lease().is_some() => {
-                    tag
-                }
-                _ => return Ok(false),
-            };
-            let key = leases.words.key(view, key, tag);
-            let (length_ns, burst) = (self.length_ns, self.limit.burst());
-            let bucket = LeasedBucket { key, name: &self.name, length_ns, burst };
-            if let Some(asking) = &asking {
-                leases.end(view, bucket, asking, outcome, now_ns)?;
+            // Its words are of the limit that the call was made under.
+            let is_same = |limit: &Limit| *limit == self.limit && entry.sharing().lease().is_some();
+            let applies = applies.filter(|(limit, _)| is_same(limit));
+            let key = applies.map(|(_, tag)| leases.words.key(view, key, tag));
+            if let Some(asking) = asking.take() {
+                leases.end(key.map(|key| (view, key)), &self.name, asking, outcome, now_ns);
             }
-            if let Some(denial) = denial.filter(|denial| !denial.is_over(now_ns)) {
+            if let Some((denial, key)) = denial.filter(|denial| !denial.is_over(now_ns)).zip(key) {
                 leases.words.note_denial(view, &key, denial, now_ns)?;
             }
-            Ok(true)
-        })
+            Ok(())
+        });
     }
 }
 
@@ -203,7 +191,7 @@ fn kept_denial(
 }
 
 impl Drop for LeasedMember {
-    /// The store has not answered, or the limit has changed meanwhile: the lease that was given up is lost.
+    /// The store has not answered: the lease that was given up is lost.
     fn drop(&mut self) {
         if self.asking.is_some()
             && let Some(leases) = &self.handle.limiter.inner.leases

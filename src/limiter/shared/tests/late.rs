@@ -80,7 +80,7 @@ fn late_denials_are_not_kept_longer() {
 }
 
 #[test]
-fn answers_after_a_reload_grant_no_lease() {
+fn leases_granted_after_a_reload_come_back() {
     let node = leasing();
     assert!(node.is_allowed(1));
     node.hand.advance(MS);
@@ -88,7 +88,10 @@ fn answers_after_a_reload_grant_no_lease() {
     let _ = node.limiter.reload(leased_limits(60)).unwrap();
     assert!(node.take_answer(spend));
     assert_eq!(node.without_store(1), None, "the lease was taken under the limit before");
-    // The request for it is over: the next calls take one of the new limit.
+    // The next call gives its units back, and the one after that takes a lease of the new limit.
+    assert!(node.is_allowed(1));
+    assert_eq!(node.answer(node.all.check_shared("a", 0)).unwrap().remaining(), Some(57));
+    assert_eq!(node.without_store(1), None);
     assert!(node.is_allowed(1));
     assert_eq!(node.without_store(1), Some(true));
 }

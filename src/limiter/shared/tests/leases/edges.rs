@@ -200,3 +200,17 @@ fn words_of_ended_leases_are_swept() {
     let leases = node.limiter.inner.leases.as_ref().unwrap();
     assert_eq!(leases.words.cells(), 0);
 }
+
+/// A lease that is granted between the taking of the leases by a reload and its new limits: the next call gives it back.
+#[test]
+fn leases_granted_within_a_reload_come_back() {
+    let node = leasing(100);
+    let reloading = node.limiter.give_leases_up();
+    node.take_lease("a");
+    assert_eq!(node.without_store(1), None, "the lease has no word");
+    drop(reloading);
+    assert!(node.all.spend_blocking("a", 1).unwrap().allowed());
+    assert_eq!(node.all.check_blocking("a", 0).unwrap().remaining(), Some(17));
+    node.take_lease("a");
+    assert!(node.without_store(1).unwrap().allowed());
+}
