@@ -33,10 +33,10 @@ impl Counted {
         DecidedMember { position: self.position, decision, shown, charge }
     }
 
-    /// A member of a batch that is denied and has charged nothing: one that has not denied it has the decision of a check
-    /// at a cost of 0. `again`: that decision, if the member is not local.
+    /// A member of a batch that is denied and has charged nothing: one that has not denied it, or is in shadow mode, has the
+    /// decision of a check at a cost of 0. `again`: that decision, if the member is not local.
     fn kept_of_denied(self, again: Option<Decision>) -> DecidedMember {
-        let decision = match (self.decision.allowed(), again) {
+        let decision = match (self.decision.allowed() || self.is_in_shadow_mode(), again) {
             (false, _) => self.decision,
             (true, Some(decision)) => decision,
             (true, None) => self.look(),

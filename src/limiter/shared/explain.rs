@@ -12,6 +12,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
+use crate::limiter::shared::outage::end_outage;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 
 impl KeyedLimit {
@@ -63,7 +64,7 @@ impl KeyedLimit {
                 }
             };
             let mut explanation = self.entries_that_apply(id)?;
-            let call = ask(store, member, cost).await?;
+            let call = ask(self.clone(), store, member, cost).await?;
             explanation.call = Some(match explanation.mode {
                 LimitMode::Shadow => in_shadow(call),
                 LimitMode::Enforce => call,
@@ -85,6 +86,7 @@ impl KeyedLimit {
 
 /// Asks the store for a bucket, by a task of the store.
 async fn ask(
+    handle: KeyedLimit,
     store: Arc<dyn SharedStore>,
     member: SharedMember,
     cost: u64,
@@ -92,7 +94,11 @@ async fn ask(
     let (tell, explained) = oneshot::channel();
     let by = store.clone();
     store.run(Box::pin(async move {
-        let _ = tell.send(explain_now(&*by, member, cost).await);
+        let explained = explain_now(&*by, member, cost).await;
+        if explained.is_ok() {
+            end_outage(&handle);
+        }
+        let _ = tell.send(explained);
     }));
     answer(explained).await
 }

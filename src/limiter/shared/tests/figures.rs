@@ -236,13 +236,14 @@ fn members_that_cannot_deny_are_not_counted_denied() {
 #[test]
 fn each_answer_ends_an_outage() {
     type Step = fn(&Node) -> bool;
-    let steps: [(&str, Step); 7] = [
+    let steps: [(&str, Step); 8] = [
         ("reservation", |node| node.answer(node.all.reserve_shared("a", 1, MS)).is_err()),
         ("grant", |node| node.answer(node.all.spend_up_to_shared("a", 1)).is_ok()),
         ("refund", |node| node.answer(node.all.refund_shared("a", 1)).is_ok()),
         ("reset", |node| node.answer(node.all.reset_shared("a")).is_ok()),
         ("drain", |node| node.answer(node.all.drain_shared("a", 0)).is_ok()),
         ("block", |node| node.answer(node.all.block_shared("a", MINUTE)).is_ok()),
+        ("explanation", |node| node.answer(node.all.explain_shared("a", 1)).is_ok()),
         ("look", |node| node.answer(node.all.blocked_shared("a")).is_ok()),
     ];
     for (name, step) in steps {
@@ -255,4 +256,34 @@ fn each_answer_ends_an_outage() {
         assert!(step(&node), "{name}");
         assert!(!store_counters(&node.limiter).is_outage, "{name}");
     }
+}
+
+/// A member in shadow mode that would deny the batch as well shows what a call of nothing gets, as a local one does.
+#[test]
+fn denied_batches_show_shadow_members_alike() {
+    let shown = |is_shared: bool| {
+        let of = |options: LimitOptions| match is_shared {
+            true => options.shared(Shared::Exact),
+            false => options,
+        };
+        let limit = || Limit::new(5, 1, MINUTE).unwrap();
+        let shadow = LimitOptions::default().mode(LimitMode::Shadow);
+        let limits = Limits::builder()
+            .limit_with("Own", IdFormat::String, limit(), of(LimitOptions::default()))
+            .unwrap()
+            .limit_with("All", IdFormat::String, limit(), of(shadow));
+        let node = node_with(limits.unwrap().build());
+        let members = [node.own.member("a").cost(4), node.all.member("a").cost(4)];
+        let batch = node.limiter.batch(&members);
+        let mut decisions = Vec::new();
+        for _ in 0..2 {
+            match is_shared {
+                true => node.answer(batch.spend_each_shared(&mut decisions)).map(drop),
+                false => batch.spend_each(&mut decisions).map(drop),
+            }
+            .unwrap();
+        }
+        format!("{decisions:?}")
+    };
+    assert_eq!(shown(true), shown(false));
 }
