@@ -89,6 +89,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
+    /// Waits for a time, of a change that no caller waits for.
+    fn pause(&self, _time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Runs a task to its end, also if nobody waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 }

@@ -186,7 +186,7 @@ pub(super) async fn change_bucket<R>(
             let text = format!(
                 "{key:?} in the store was changed by other calls again and again within {patience:?}: a longer timeout of the store gives more time"
             );
-            return Err(Error::new(ErrorKind::Store, text));
+            return Err(Error::new(ErrorKind::StoreContended, text));
         }
     }
 }

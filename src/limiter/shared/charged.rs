@@ -16,6 +16,9 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::change::Changed;
 use crate::store::key::{Key, LimitTag};
 
+/// How often a change is begun that no caller waits for. With the pauses between it takes about a hundred timeouts.
+const MAX_TRIES: usize = 7;
+
 /// The change that a settlement makes of a bucket, and a check of it at a cost of 0.
 trait Settlement:
     Fn(&SharedMember, SharedBucket, u64) -> Changed<Decision> + Send + Sync + 'static
@@ -84,37 +87,56 @@ impl ChargedInStore {
     fn begin(
         &self,
         change: impl Fn(&ChargedInStore, (&Limit, &Limit), SharedBucket, u64) -> Option<SharedBucket>
+        + Copy
         + Send
         + Sync
         + 'static,
     ) {
-        // After a reload the text's word is in the units of another limit: nothing comes back.
-        let Ok(Some(Place { member, .. })) = self.place_now() else { return };
-        if self.reversible.is_none() || !self.is_of(&member) {
-            return;
-        }
-        let (store, charge) = (self.store.clone(), self.clone());
-        store.run(Box::pin(async move {
-            let by = charge.clone();
-            let changed =
-                charge.handle.change_now(&*charge.store, member, move |member, bucket, unix_ns| {
-                    let limits = (&member.limit, member.own_limit());
-                    (change(&by, limits, bucket, unix_ns), ())
-                });
-            match changed.await {
-                Ok(()) => charge.handle.forget_denial(charge.key.as_ref().id),
-                Err(_) => charge.handle.tally.count_error(),
+        self.try_again_and_again(move |charge| {
+            // After a reload the text's word is in the units of another limit: nothing comes back.
+            let Place { member, .. } = charge.place_now().ok()??;
+            if charge.reversible.is_none() || !charge.is_of(&member) {
+                return None;
             }
-        }));
+            let by = charge.clone();
+            let step = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
+                let limits = (&member.limit, member.own_limit());
+                (change(&by, limits, bucket, unix_ns), ())
+            };
+            Some((member, step))
+        });
     }
 
     /// Begins to settle the estimate `cost`.
     pub(crate) fn begin_settle(&self, cost: u64, actual: u64) {
-        let Ok(Some((member, step))) = self.settlement(cost, actual) else { return };
-        let (store, charge) = (self.store.clone(), self.clone());
-        store.run(Box::pin(async move {
-            if charge.handle.change_now(&*charge.store, member, step).await.is_err() {
-                charge.handle.tally.count_error();
+        self.try_again_and_again(move |charge| charge.settlement(cost, actual).ok()?);
+    }
+
+    /// Begins a change that no caller waits for, so that it may take its time: while other calls change the bucket again and
+    /// again, it is made again after a pause, each time a longer one. `what` returns the bucket and its change by the limits of
+    /// now; `None`: there is nothing to change.
+    fn try_again_and_again<R, Step>(
+        &self,
+        what: impl Fn(&ChargedInStore) -> Option<(SharedMember, Step)> + Send + 'static,
+    ) where
+        R: Send,
+        Step: Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
+    {
+        let Some(first) = what(self) else { return };
+        let charge = self.clone();
+        self.store.run(Box::pin(async move {
+            let (mut step, mut pause) = (Some(first), charge.store.patience());
+            for tries in 1.. {
+                let Some((member, step_now)) = step.take() else { return };
+                match charge.handle.change_now(&*charge.store, member, step_now).await {
+                    Ok(_) => return charge.handle.forget_denial(charge.key.as_ref().id),
+                    Err(error) if error.is_contended() && tries < MAX_TRIES => {
+                        charge.store.pause(pause).await;
+                        pause = pause.saturating_mul(2);
+                        step = what(&charge);
+                    }
+                    Err(_) => return charge.handle.tally.count_error(),
+                }
             }
         }));
     }
@@ -135,7 +157,7 @@ impl ChargedInStore {
         &self,
         cost: u64,
         actual: u64,
-    ) -> Result<Option<(SharedMember, impl Settlement)>, Error> {
+    ) -> Result<Option<(SharedMember, impl Settlement + use<>)>, Error> {
         let Some(Place { member, max_debt, is_shadow }) = self.place_now()? else {
             return Ok(None);
         };

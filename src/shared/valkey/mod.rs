@@ -176,6 +176,10 @@ impl SharedStore for ValkeyStore {
         self.asker.servers.answer_timeout()
     }
 
+    fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
     fn turn(&self, key: &str) -> Turn {
         let (turns, key) = (self.turns.clone(), Box::<str>::from(key));
         let at_most = self.patience();

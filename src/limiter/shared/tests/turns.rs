@@ -74,9 +74,9 @@ impl SharedStore for Contended {
     }
 }
 
-/// Refunds units of a shared bucket. Returns whether the refund was made, and the calls of the store. `takes`: the ms of a turn,
-/// of a call that reads, and of a change.
-fn refund(lost: u32, patience_ms: u64, takes: [u64; 3]) -> (bool, Vec<String>) {
+/// Makes a limit on a store before whose changes others come `lost` times. `takes`: the ms of a turn, of a call that reads, and
+/// of a change.
+fn contended(lost: u32, patience_ms: u64, takes: [u64; 3]) -> (KeyedLimit, Contended) {
     let (clock, _hand) = Clock::manual();
     let store = Contended {
         inner: Store::in_memory(clock.clone()).0.store,
@@ -85,10 +85,15 @@ fn refund(lost: u32, patience_ms: u64, takes: [u64; 3]) -> (bool, Vec<String>) {
         takes: takes.map(Duration::from_millis),
         log: Arc::default(),
     };
-    let log = store.log.clone();
-    let handle = StoreHandle { store: Arc::new(store), prefix: Box::default() };
-    let options = LimiterOptions::default().clock(clock).store(Store(handle));
-    let all = Limiter::with_options(limits(exact()), options).limit("All").unwrap();
+    let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(clock).store(Store(handle)).counting(true);
+    let limiter = Limiter::with_options(limits(exact()), options);
+    (limiter.limit("All").unwrap(), store)
+}
+
+/// Refunds units of a shared bucket. Returns whether the refund was made, and the calls of the store.
+fn refund(lost: u32, patience_ms: u64, takes: [u64; 3]) -> (bool, Vec<String>) {
+    let (all, Contended { log, .. }) = contended(lost, patience_ms, takes);
     assert!(all.spend_blocking("a", 3).unwrap().allowed());
     log.lock().clear();
     let refunded = block_on(all.refund_shared("a", 1));
@@ -120,4 +125,22 @@ fn changes_end_after_the_patience() {
     let (is_made, log) = refund(500, 20, [0, 0, 1]);
     assert!(!is_made);
     assert!(log.len() < 30, "{}", log.len());
+}
+
+/// Nobody waits for the settlement of a receipt: it is made when the others have become fewer.
+#[test]
+fn settlements_in_the_background_are_tried_again() {
+    for (lost, left, errors) in [(3, 4, 0), (100_000, 2, 1)] {
+        let (all, store) = contended(0, 2, [0, 0, 1]);
+        let (_, receipt) = all.spend_estimate_blocking("a", 3).unwrap();
+        *store.lost.lock() = lost;
+        store.log.lock().clear();
+        let _ = receipt.unwrap().settle(1);
+        let turns = store.log.lock().iter().filter(|what| what.starts_with("turn")).count();
+        assert!(turns > 1 && (errors == 0 || turns == 7), "{turns}");
+        let counters = all.limiter.counters();
+        let counted = counters.limits.iter().find(|limit| limit.name == "All").unwrap();
+        assert_eq!(counted.errors, errors);
+        assert_eq!(all.check_blocking("a", 0).unwrap().remaining(), Some(left), "of 5");
+    }
 }
