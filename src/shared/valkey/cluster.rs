@@ -25,6 +25,8 @@ use crate::limits::StoreOptions;
 use crate::observe::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 
+/// The time after which the map is read again, if no call finds before that it is old.
+const MAP_AGE: Duration = Duration::from_secs(5);
 /// How often one call is sent on to another node.
 const MAX_REDIRECTS: usize = 3;
 /// The most nodes that are kept beside the map.
@@ -126,7 +128,8 @@ impl Cluster {
             wait = if is_new { FIRST_WAIT } else { (2 * wait).min(PAUSE) };
             sleep(with_jitter(wait)).await;
             if self.map().is_some() {
-                self.is_old.notified().await;
+                // Also without a call: a failover may come while the node asks nothing.
+                let _ = timeout(MAP_AGE, self.is_old.notified()).await;
             }
         }
     }

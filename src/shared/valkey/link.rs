@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisError};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::address::connect;
 use super::fault::{Failure, Redirect, failure};
@@ -27,6 +27,9 @@ const MAX_FAILURES: u32 = 5;
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time between the first two attempts to connect.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// The time without a call after which the server is asked whether the connection lives: half of the shortest `timeout` by
+/// which a server closes idle connections.
+const IDLE: Duration = Duration::from_millis(500);
 
 /// Where the server is.
 pub(super) enum Place {
@@ -74,6 +77,8 @@ struct State {
     connection: Option<MultiplexedConnection>,
     /// The number of connections that were made, so that a failure of an old one does not end a new one.
     made: u64,
+    /// When a call has last been given the connection.
+    used_at: Option<Instant>,
     /// Why the last attempt to connect failed.
     why: Option<String>,
     /// What is wrong with the settings of the server of the last connection.
@@ -99,6 +104,11 @@ impl State {
     /// Whether a call has used the present connection, not one that is lost already.
     fn has(&self, made: u64) -> bool {
         self.made == made && self.connection.is_some()
+    }
+
+    fn end_connection(&mut self) {
+        self.connection = None;
+        self.why = Some("the last connection was lost, a new one is being made".into());
     }
 
     /// Whether the first attempt to connect has not ended.
@@ -147,7 +157,7 @@ impl Link {
                     }
                     self.state.lock().warning = warning;
                     wait = FIRST_WAIT;
-                    self.lost.notified().await;
+                    self.until_lost().await;
                 }
                 Err(why) => {
                     self.state.lock().why = Some(why);
@@ -155,6 +165,56 @@ impl Link {
                     sleep(with_jitter(wait)).await;
                     wait = (2 * wait).min(PAUSE);
                 }
+            }
+        }
+    }
+
+    /// Waits until a new connection is needed.
+    async fn until_lost(&self) {
+        loop {
+            tokio::select! {
+                // Else it was told of a connection that has been replaced already.
+                () = self.lost.notified() => if self.connection().is_none() { return },
+                () = self.until_found_lost() => return,
+            }
+        }
+    }
+
+    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and what is
+    /// between, from closing it. The question is no call: without an answer it is no failure, and with one it ends no pause.
+    async fn until_found_lost(&self) {
+        let within = PAUSE.max(self.answer_timeout);
+        loop {
+            self.until_idle().await;
+            let (connection, made) = {
+                let state = self.state.lock();
+                (state.connection.clone(), state.made)
+            };
+            let Some(mut connection) = connection else { continue };
+            match timeout(within, redis::cmd("PING").exec_async(&mut connection)).await {
+                Ok(Err(error)) if !failure(&error).is_answer => {
+                    let mut state = self.state.lock();
+                    if state.has(made) {
+                        state.end_connection();
+                    }
+                    return;
+                }
+                // The server stands still, or something between has dropped the connection. Calls keep it until there is
+                // another one.
+                Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Waits until no call was given the connection for a time.
+    async fn until_idle(&self) {
+        let mut since = Instant::now();
+        loop {
+            sleep_until(since + IDLE).await;
+            match self.state.lock().used_at {
+                Some(at) if at > since => since = at,
+                _ => return,
             }
         }
     }
@@ -204,7 +264,7 @@ impl Link {
             let text = "no time is left to ask it: nothing is charged there";
             return Err(self.error(ErrorKind::StoreOutage, text).into());
         }
-        let (connection, made) = self.admitted().map_err(|(fault, why)| {
+        let (connection, made) = self.admitted(began).map_err(|(fault, why)| {
             self.figures.count_error(fault);
             self.error(ErrorKind::StoreOutage, &why)
         })?;
@@ -220,6 +280,7 @@ impl Link {
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
         let error = self.error(kind, &failed.text);
         match failed.redirect {
+            // Whoever does not follow it counts it.
             Some(_) => {}
             None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
             None => self.figures.count_error(failed.fault()),
@@ -251,7 +312,7 @@ impl Link {
     }
 
     /// Returns the connection, or why there is none for a call.
-    fn admitted(&self) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
+    fn admitted(&self, now: Instant) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();
         let Some(connection) = state.connection.clone() else {
             let why = state.why.as_deref().unwrap_or("the first connection is being made");
@@ -259,7 +320,6 @@ impl Link {
             return Err((StoreFault::NoConnection, text));
         };
         if let Some(until) = state.closed_until {
-            let now = Instant::now();
             if now < until {
                 let text = format!(
                     "{} calls in a row failed; it is asked again each second",
@@ -269,6 +329,7 @@ impl Link {
             }
             state.closed_until = Some(now + with_jitter(PAUSE));
         }
+        state.used_at = Some(now);
         Ok((connection, state.made))
     }
 
@@ -299,8 +360,7 @@ impl Link {
         }
         // A connection on which nothing is answered may be half open: a new one tells.
         if is_lost || state.failures >= MAX_FAILURES {
-            state.connection = None;
-            state.why = Some("the last connection was lost, a new one is being made".into());
+            state.end_connection();
             self.lost.notify_one();
         }
     }

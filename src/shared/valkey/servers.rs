@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::address::client_of;
 use super::cluster::Cluster;
-use super::link::{Link, Place, store_error};
+use super::link::{Link, Place, Refused, store_error};
 use super::script::ScriptCall;
 use super::sentinel::Sentinels;
 use super::slots::slot_of;
@@ -94,7 +94,12 @@ impl Servers {
             Kind::One(link) => {
                 let asked =
                     link.with_connection(deadline, async |to| call.ask(to, &self.figures).await);
-                Ok(asked.await?)
+                let asked = asked.await;
+                // One server follows none: the address should be that of a cluster.
+                if let Err(Refused { redirect: Some(_), .. }) = &asked {
+                    self.figures.count_error(StoreFault::Refused);
+                }
+                Ok(asked?)
             }
             Kind::Cluster(cluster) => cluster.ask(key, call, deadline).await,
         }

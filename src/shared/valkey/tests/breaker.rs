@@ -1,5 +1,5 @@
-//! The pause after failures, and connections that are lost under load: against a server of the test's own, which answers the
-//! beginning of each connection, and scripts only when it is told to.
+//! The pause after failures, and connections that are lost under load or while nothing is asked: against a server of the
+//! test's own, which answers the beginning of each connection, and scripts only when it is told to.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,8 +21,10 @@ struct Seen {
     scripts: usize,
     /// Whether scripts are answered.
     answers: bool,
-    /// Whether scripts are refused.
-    refuses: bool,
+    /// The refusal that scripts get.
+    refuses: Option<&'static str>,
+    /// How many of the first connections get no answers any more, as if something between had dropped them silently.
+    dropped: usize,
     /// The number of scripts at which the server ends all connections.
     ends_at: Option<usize>,
     /// Whether all connections end now.
@@ -39,15 +41,19 @@ struct Mute {
 
 impl Mute {
     fn start(seen: Seen, answer_timeout: Duration) -> Mute {
+        Mute::start_as("redis", seen, answer_timeout)
+    }
+
+    fn start_as(scheme: &str, seen: Seen, answer_timeout: Duration) -> Mute {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(seen));
         let by = seen.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 by.lock().connections += 1;
-                let by = by.clone();
-                std::thread::spawn(move || serve(stream.unwrap(), &by));
+                let (by, number) = (by.clone(), by.lock().connections);
+                std::thread::spawn(move || serve(stream.unwrap(), number, &by));
             }
         });
         let options = options_of(&url).answer_timeout(answer_timeout).unwrap();
@@ -81,8 +87,11 @@ fn members() -> [SharedMember; 1] {
 }
 
 /// Answers the commands of one connection.
-fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
+fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
     let mut bytes = [0; 1 << 16];
+    let port = stream.local_addr().unwrap().port();
+    // What comes after a script without an answer has none either: answers come in the order of the commands.
+    let mut is_stuck = false;
     stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     loop {
         if seen.lock().ends {
@@ -98,21 +107,38 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             Err(_) => return,
         };
         let text = String::from_utf8_lossy(&bytes[..count]);
-        let mut answer = "+OK\r\n".repeat(text.matches("SETINFO").count());
-        answer.push_str(&"-ERR unknown command\r\n".repeat(text.matches("CONFIG").count()));
-        let scripts = text.matches("EVALSHA").count();
         let mut seen = seen.lock();
-        seen.scripts += scripts;
+        seen.scripts += text.matches("EVALSHA").count();
         if seen.ends_at.is_some_and(|at| seen.scripts >= at) {
             seen.ends_at = None;
             return;
         }
-        if seen.refuses {
-            answer.push_str(&"-OOM by the test\r\n".repeat(scripts));
-        } else if seen.answers {
-            let now_s = 1_790_000_000 + seen.ahead_s;
-            let found = format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n");
-            answer.push_str(&found.repeat(scripts));
+        let mut answer = String::new();
+        for word in text.split("\r\n") {
+            is_stuck |= seen.dropped >= number;
+            let found = match word {
+                "SETINFO" => "+OK\r\n".into(),
+                "PING" => "+PONG\r\n".into(),
+                "CONFIG" => "-ERR unknown command\r\n".into(),
+                "SLOTS" => {
+                    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+                }
+                "EVALSHA" => match seen.refuses {
+                    Some(refusal) => format!("-{refusal}\r\n"),
+                    None if seen.answers => {
+                        let now_s = 1_790_000_000 + seen.ahead_s;
+                        format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n")
+                    }
+                    None => {
+                        is_stuck = true;
+                        continue;
+                    }
+                },
+                _ => continue,
+            };
+            if !is_stuck {
+                answer.push_str(&found);
+            }
         }
         drop(seen);
         if stream.write_all(answer.as_bytes()).is_err() {
@@ -188,7 +214,8 @@ fn one_call_asks_after_a_pause() {
 
 #[test]
 fn refusals_of_the_server_are_no_pause() {
-    let mute = Mute::start(Seen { refuses: true, ..Seen::default() }, Duration::from_secs(5));
+    let refusing = Seen { refuses: Some("OOM by the test"), ..Seen::default() };
+    let mute = Mute::start(refusing, Duration::from_secs(5));
     for _ in 0..20 {
         let error = charge(&mute.store, &members()).unwrap_err().to_string();
         assert!(error.contains("OOM"), "{error}");
@@ -352,4 +379,92 @@ fn lost_calls_beside_a_failure_connect_anew() {
     assert!(!done.recv().unwrap(), "it is lost");
     mute.seen.lock().ends = false;
     wait_until("connected again", || mute.seen.lock().connections > before);
+}
+
+/// None of them is a call: more of them than failures that begin a pause begin none.
+#[test]
+fn connections_lost_between_calls_are_no_failures() {
+    let answering = Seen { answers: true, ..Seen::default() };
+    let mute = Mute::start(answering, Duration::from_secs(5));
+    let figures = mute.store.figures().unwrap();
+    let (calls, errors) = (figures.calls(), figures.errors());
+    for times in 1..=6 {
+        mute.seen.lock().ends = true;
+        std::thread::sleep(Duration::from_millis(50));
+        mute.seen.lock().ends = false;
+        wait_until("connected again", || mute.seen.lock().connections == 1 + times);
+    }
+    wait_until("given to calls", || mute.store.is_ready("a"));
+    assert_eq!(figures.calls(), calls);
+    assert!(mute.is_answered());
+    assert!(!figures.is_paused());
+    assert_eq!(figures.errors(), errors);
+}
+
+#[test]
+fn a_silent_connection_between_calls_is_replaced() {
+    let answering = Seen { answers: true, ..Seen::default() };
+    let mute = Mute::start(answering, Duration::from_millis(100));
+    assert!(mute.is_answered());
+    let figures = mute.store.figures().unwrap();
+    let errors = figures.errors();
+    mute.seen.lock().dropped = 1;
+    wait_until("connected again", || mute.seen.lock().connections == 2);
+    // The new one is given to calls when its beginning is answered.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(mute.is_answered());
+    assert_eq!(figures.errors(), errors);
+    std::thread::sleep(2 * PAUSE);
+    assert_eq!(mute.seen.lock().connections, 2, "a connection that answers stays");
+}
+
+/// Calls on the silent connection begin a pause while the first attempt to make another one gets no answer.
+#[test]
+fn a_replaced_connection_is_lost_once() {
+    let answering = Seen { answers: true, ..Seen::default() };
+    let mute = Mute::start(answering, Duration::from_millis(30));
+    mute.seen.lock().dropped = 2;
+    wait_until("attempted", || mute.seen.lock().connections == 2);
+    mute.until_refused();
+    wait_until("connected again", || mute.seen.lock().connections == 3);
+    wait_until("answered", || mute.is_answered());
+    assert_eq!(mute.seen.lock().connections, 3);
+}
+
+/// A new connection while nothing is asked does not end the pause, nor does an answer that is none to a call.
+#[test]
+fn connections_made_in_a_pause_leave_it() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    mute.until_refused();
+    let (scripts, connections) = (mute.scripts(), mute.seen.lock().connections);
+    mute.seen.lock().ends = true;
+    std::thread::sleep(Duration::from_millis(50));
+    mute.seen.lock().ends = false;
+    wait_until("connected again", || mute.seen.lock().connections > connections);
+    std::thread::sleep(2 * PAUSE);
+    assert!(mute.store.figures().unwrap().is_paused());
+    assert!(!mute.store.is_ready("a"));
+    // One call tries.
+    assert!(!mute.is_answered() && !mute.is_answered());
+    assert_eq!(mute.scripts(), scripts + 1);
+}
+
+#[test]
+fn redirects_that_nobody_follows_are_counted() {
+    // A cluster follows a redirect if it names an address.
+    for (scheme, to) in [("redis", "MOVED 1 127.0.0.1:1"), ("redis-cluster", "MOVED 1 ?:1")] {
+        let moving = Seen { refuses: Some(to), ..Seen::default() };
+        let mute = Mute::start_as(scheme, moving, Duration::from_millis(100));
+        let counted = || {
+            let errors = mute.store.figures().unwrap().errors();
+            let StoreErrors { timeout, no_connection, paused, refused, unknown_text } = errors;
+            timeout + no_connection + paused + refused + unknown_text
+        };
+        for _ in 0..3 {
+            let before = counted();
+            let error = charge(&mute.store, &members()).unwrap_err();
+            assert!(error.is_store_outage(), "{error}");
+            assert_eq!(counted(), before + 1, "{scheme}: {error}");
+        }
+    }
 }

@@ -296,6 +296,7 @@ fn moved_slots_are_followed() {
             (found.denied, found.texts[0].is_some())
         };
         assert_eq!(spend(), (None, false));
+        let before = store.figures().unwrap().errors();
         shards.begin_move(&key, 1);
         // The old node sends the call on for this time.
         assert_eq!([spend(), spend()], [(None, true); 2]);
@@ -303,6 +304,7 @@ fn moved_slots_are_followed() {
         let spends: Vec<_> = (0..7).map(|_| spend()).collect();
         assert_eq!(spends[..6], [(None, true); 6]);
         assert_eq!(spends[6], (Some(0), true), "nothing was forgotten");
+        assert_eq!(store.figures().unwrap().errors(), before, "a call that goes on is no error");
     });
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{Commands, cmd};
 
 use super::server::{Server, with_each};
+use super::shards::Shards;
 use super::{charge, member, options, options_of, secondly, wait_until, wait_until_connected};
 use crate::core::shared::SharedStore;
 use crate::error::Error;
@@ -92,6 +93,23 @@ fn keys_of_others_are_errors_and_stay() {
         let found = charge(&store, &[member("text", &secondly(5, 1), 1)]).unwrap();
         assert_eq!(found.denied, Some(usize::MAX));
         assert_eq!(connection.get::<_, String>("text").unwrap(), "hello");
+    });
+}
+
+#[test]
+fn redirects_to_a_plain_url_are_refusals() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = ValkeyStore::start(&options(&shards.servers[0])).unwrap();
+        let [here, elsewhere, _] = shards.keys("a");
+        wait_until("connected", || spend(&store, &here).is_ok());
+        let errors = || store.figures().unwrap().errors();
+        let before = errors();
+        assert!(spend(&store, &here).unwrap());
+        for times in 1..=6 {
+            failed(&store, &elsewhere, "begin the URL with redis-cluster://");
+            assert_eq!(errors(), StoreErrors { refused: before.refused + times, ..before });
+        }
     });
 }
 

@@ -8,6 +8,7 @@ mod cluster;
 mod edges;
 mod failover;
 mod failures;
+mod idle;
 #[cfg(feature = "tower")]
 mod layer;
 mod moving;

@@ -9,7 +9,7 @@ use redis::cmd;
 
 use super::server::{Server, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
-use crate::core::shared::{SharedMember, SharedMode};
+use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::shared::valkey::ValkeyStore;
 
 /// A sentinel of the test's own, which names the server at a port.
@@ -102,5 +102,20 @@ fn the_sentinel_that_answered_is_asked_first() {
         });
         wait_until("connected", || check(&store).is_none());
         assert_eq!(one.questions(), before.0);
+    });
+}
+
+#[test]
+fn sentinels_are_asked_between_calls() {
+    with_each(|binary| {
+        let (mut first, second) = (Server::start(binary), Server::start(binary));
+        let sentinel = Sentinel::start(Some(first.port()));
+        let store = store_of([&sentinel; 2]);
+        wait_until("connected", || check(&store).is_none());
+        *sentinel.names.lock() = Some(second.port());
+        first.kill();
+        wait_until("noticed", || sentinel.questions() > 1);
+        wait_until("connected again", || store.is_ready("a"));
+        assert_eq!(check(&store), None);
     });
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::Connection;
 
 /// A server in a folder of its own, on a port of loopback. Killed when it is dropped.
@@ -127,9 +128,21 @@ impl Server {
     }
 }
 
-/// Returns a port that no program listens at.
+/// Returns a port that no program listens at, each time another one. It is below those that systems give to connections: such a
+/// port might be a connection's before the server has it.
 pub(super) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: std::ops::Range<u16> = 12_000..22_000;
+    static LAST: Mutex<Option<u16>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    // Other test programs that run at the same time begin elsewhere.
+    let mut port = last.unwrap_or(PORTS.start + (std::process::id() % 1_000) as u16 * 10);
+    loop {
+        port = if port + 1 < PORTS.end { port + 1 } else { PORTS.start };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            *last = Some(port);
+            return port;
+        }
+    }
 }
 
 impl Drop for Server {

@@ -1,0 +1,103 @@
+//! Connections that are lost while a node asks nothing: the next call finds another one.
+
+use std::time::Duration;
+
+use redis::cmd;
+
+use super::server::{Server, with_each};
+use super::shards::Shards;
+use super::{charge, member, options_of, secondly, wait_until, wait_until_connected};
+use crate::core::shared::SharedStore;
+use crate::error::Error;
+use crate::observe::store_counters::StoreErrors;
+use crate::shared::valkey::ValkeyStore;
+
+fn store_of(url: &str) -> ValkeyStore {
+    let options = options_of(url).answer_timeout(Duration::from_millis(500)).unwrap();
+    ValkeyStore::start(&options).unwrap()
+}
+
+fn connected(server: &Server) -> ValkeyStore {
+    let store = store_of(&server.url(""));
+    wait_until_connected(&store);
+    store
+}
+
+fn spend(store: &ValkeyStore, key: &str) -> Result<bool, Error> {
+    charge(store, &[member(key, &secondly(1_000, 1), 1)]).map(|found| found.denied.is_none())
+}
+
+fn errors(store: &ValkeyStore) -> StoreErrors {
+    store.figures().unwrap().errors()
+}
+
+#[test]
+fn idle_connections_outlast_a_servers_timeout() {
+    with_each(|binary| {
+        let server = Server::start_with(binary, &["--timeout", "1"]);
+        let store = connected(&server);
+        let before = errors(&store);
+        for _ in 0..2 {
+            assert!(spend(&store, "a").unwrap());
+            // It closes them after two seconds at the latest.
+            std::thread::sleep(Duration::from_millis(3_200));
+        }
+        assert!(spend(&store, "a").unwrap());
+        assert_eq!(errors(&store), before);
+        assert!(!store.figures().unwrap().is_paused());
+    });
+}
+
+#[test]
+fn a_restart_between_calls_costs_none() {
+    with_each(|binary| {
+        let mut server = Server::start(binary);
+        let store = connected(&server);
+        assert!(spend(&store, "a").unwrap());
+        let before = errors(&store);
+        server.kill();
+        wait_until("noticed", || !store.is_ready("a"));
+        server.restart();
+        wait_until("connected again", || store.is_ready("a"));
+        assert!(spend(&store, "a").unwrap());
+        assert_eq!(errors(&store), before);
+    });
+}
+
+/// The old connection stays while a new one is attempted in vain: it may answer first.
+#[test]
+fn a_stall_between_calls_costs_none() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = connected(&server);
+        assert!(spend(&store, "a").unwrap());
+        let before = errors(&store);
+        server.signal("-STOP");
+        std::thread::sleep(Duration::from_secs(4));
+        server.signal("-CONT");
+        for _ in 0..200 {
+            assert!(spend(&store, "a").unwrap());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(errors(&store), before);
+    });
+}
+
+#[test]
+fn each_node_of_a_cluster_connects_anew() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = store_of(&shards.url());
+        let keys = shards.keys("a");
+        wait_until("connected", || keys.iter().all(|key| spend(&store, key).is_ok()));
+        let before = errors(&store);
+        for at in 0..3 {
+            let () = shards.ask(at, cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal"));
+        }
+        std::thread::sleep(Duration::from_millis(1_500));
+        for key in &keys {
+            assert!(spend(&store, key).unwrap());
+        }
+        assert_eq!(errors(&store), before);
+    });
+}
