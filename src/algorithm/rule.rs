@@ -140,6 +140,16 @@ impl Rule {
         self.algorithm().owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
     }
 
+    /// Whether a rollback that has replaced the word `from` by `to` has left the beginning of its window as it was.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn keeps_window(&self, from: u64, to: u64) -> bool {
+        let at_ms = |word| timed_count::TimedCount::from_word(word).at_ms;
+        match self {
+            Rule::Window(_) => timed_count::count_in(to) == 0 || at_ms(from) == at_ms(to),
+            _ => true,
+        }
+    }
+
     /// By how much the word `low` is below the word `high` of the same bucket, in the measure of [`Charge::lowered`].
     pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
         match self {

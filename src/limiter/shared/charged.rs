@@ -62,6 +62,7 @@ struct Place {
     /// The most units that a settlement may make the bucket owe.
     max_debt: u64,
     is_shadow: bool,
+    is_leased: bool,
 }
 
 impl ChargedInStore {
@@ -94,14 +95,18 @@ impl ChargedInStore {
     ) {
         self.try_again_and_again(move |charge| {
             // After a reload the text's word is in the units of another limit: nothing comes back.
-            let Place { member, .. } = charge.place_now().ok()??;
+            let Place { member, is_leased, .. } = charge.place_now().ok()??;
             if charge.reversible.is_none() || !charge.is_of(&member) {
                 return None;
             }
             let by = charge.clone();
             let step = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
                 let limits = (&member.limit, member.own_limit());
-                (change(&by, limits, bucket, unix_ns), ())
+                let changed = change(&by, limits, bucket, unix_ns);
+                // Nodes can give leases of a window back only while it keeps its beginning.
+                let keeps =
+                    |new: &SharedBucket| limits.1.rule().keeps_window(bucket.word, new.word);
+                (changed.filter(|new| !is_leased || keeps(new)), ())
             };
             Some((member, step))
         });
@@ -158,7 +163,7 @@ impl ChargedInStore {
         cost: u64,
         actual: u64,
     ) -> Result<Option<(SharedMember, impl Settlement + use<>)>, Error> {
-        let Some(Place { member, max_debt, is_shadow }) = self.place_now()? else {
+        let Some(Place { member, max_debt, is_shadow, .. }) = self.place_now()? else {
             return Ok(None);
         };
         // A limit in shadow mode that would have denied the estimate charges nothing of the call.
@@ -200,12 +205,16 @@ impl ChargedInStore {
         let Some((_, member)) = self.handle.place_of(id, 0, self.factor)? else {
             return Ok(None);
         };
-        let (max_debt, is_shadow) = inner.with_view(|view| {
+        Ok(Some(inner.with_view(|view| {
             let entry = view.generation.limits.entry(index);
             let applies = entry.limit_for(id, view.limits_now_ns());
-            Ok((applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)), entry.is_shadow()))
-        });
-        Ok(Some(Place { member, max_debt, is_shadow }))
+            Ok(Place {
+                member: member.clone(),
+                max_debt: applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)),
+                is_shadow: entry.is_shadow(),
+                is_leased: entry.sharing().lease().is_some(),
+            })
+        })))
     }
 }
 

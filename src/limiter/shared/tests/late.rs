@@ -155,3 +155,52 @@ fn local_charges_of_many_batches_come_back() {
         assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(20), "{own}");
     }
 }
+
+/// The request that opened a window is refunded while the node holds a lease of the window: the lease can still be given back,
+/// so the one unit stays charged.
+#[cfg(feature = "tower")]
+#[test]
+fn refunds_leave_windows_that_are_leased() {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use crate::http::{RateLimitLayer, Rule, extract};
+
+    for limit in
+        [Limit::fixed_window(100, 600 * MINUTE), Limit::token_bucket(100, 600 * MINUTE, 100)]
+    {
+        let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone().unwrap());
+        let limits = limits.unwrap().limit_with("All", IdFormat::String, limit.unwrap(), leased);
+        let node = node_with(limits.unwrap().build());
+        let rule = Rule::new(node.all.clone(), extract::everyone("a"))
+            .refund_if(|status| status == StatusCode::BAD_GATEWAY);
+        let layer = RateLimitLayer::builder(&node.limiter).rule(rule).build().unwrap().with_store();
+        let (answer, answered) = tokio::sync::watch::channel(());
+        let service = layer.layer(service_fn(move |_: Request<()>| {
+            let mut answered = answered.clone();
+            async move {
+                let _ = answered.changed().await;
+                let mut response = Response::new(String::new());
+                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                Ok::<_, Infallible>(response)
+            }
+        }));
+        let mut first = Box::pin(service.oneshot(Request::new(())));
+        assert!(poll(first.as_mut()).is_pending());
+        node.store.run_all();
+        assert!(poll(first.as_mut()).is_pending(), "charged, and served");
+        for _ in 0..3 {
+            node.hand.advance(MS);
+            assert!(node.is_allowed(1));
+        }
+        node.hand.advance(MS);
+        answer.send(()).unwrap();
+        assert!(poll(first.as_mut()).is_ready());
+        while node.store.run_all() > 0 {}
+        assert_eq!(node.answer(node.limiter.give_leases_back()).unwrap(), 1);
+        assert_eq!(node.left().1, Some(96));
+    }
+}
