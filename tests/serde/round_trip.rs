@@ -166,7 +166,10 @@ proptest! {
         assert_equal(&serde_yaml::from_str(&yaml).unwrap(), &limits, &yaml);
         let toml = toml::to_string(&Config { limits: limits.clone() }).unwrap();
         assert_equal(&toml::from_str::<Config>(&toml).unwrap().limits, &limits, &toml);
-        // JSON is YAML, and a section that was written is a file.
+        // JSON is YAML, and a section that was written is a file. Line ends that readers of YAML take differently are escaped.
+        let json = ['\u{85}', '\u{2028}', '\u{2029}']
+            .iter()
+            .fold(json, |json, end| json.replace(*end, &format!("\\u{:04x}", u32::from(*end))));
         assert_equal(&Limits::from_yaml(&json).unwrap(), &limits, &json);
     }
 
