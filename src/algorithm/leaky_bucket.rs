@@ -169,7 +169,8 @@ impl Algorithm for LeakyBucket {
         let cost = after.count.saturating_sub(base);
         // Less the rollbacks since the charge.
         let base = base.saturating_sub(charge.lowered);
-        // At most: drips that were put off are fewer. After them a bucket that has been empty since has none of the charge.
+        // At most, without factors: drips that were put off are fewer, and a bucket that has been empty since has none of the
+        // charge. By a factor below 1 other calls may have let more drip out.
         let drips = (timed.now_ms(now_ns) - after.at_ms) / self.drip_rate_ms;
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
         let returned = cost.saturating_sub(dripped.saturating_sub(base));

@@ -140,12 +140,13 @@ impl Rule {
         self.algorithm().owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
     }
 
-    /// Whether a rollback that has replaced the word `from` by `to` has left the beginning of its window as it was.
+    /// Whether a rollback that has replaced the word `from` by `to` has not put off the beginning of its window. If it has undone
+    /// the last charge, the word is that of an earlier window.
     #[cfg(feature = "valkey")]
     pub(crate) fn keeps_window(&self, from: u64, to: u64) -> bool {
         let at_ms = |word| timed_count::TimedCount::from_word(word).at_ms;
         match self {
-            Rule::Window(_) => timed_count::count_in(to) == 0 || at_ms(from) == at_ms(to),
+            Rule::Window(_) => timed_count::count_in(to) == 0 || at_ms(to) <= at_ms(from),
             _ => true,
         }
     }

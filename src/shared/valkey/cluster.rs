@@ -129,7 +129,9 @@ impl Cluster {
             sleep(with_jitter(wait)).await;
             if self.map().is_some() {
                 // Also without a call: a failover may come while the node asks nothing.
-                let _ = timeout(MAP_AGE, self.is_old.notified()).await;
+                if timeout(MAP_AGE, self.is_old.notified()).await.is_err() {
+                    wait = FIRST_WAIT;
+                }
             }
         }
     }
