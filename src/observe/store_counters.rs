@@ -65,7 +65,7 @@ pub struct StoreErrors {
     /// The call was not sent, because several in a row had failed.
     pub paused: u64,
     /// The server refused the call: its memory is full, it is a replica, a key holds no text, or it is a node of a cluster
-    /// that has not the key's slot and the call went nowhere else.
+    /// without the key's slot, and the call was not sent on.
     pub refused: u64,
     /// The text of a bucket, or the answer of a script, has a form that this version does not know.
     pub unknown_text: u64,

@@ -117,8 +117,8 @@ impl State {
     }
 
     /// Forgets buckets that are full, each time the map has doubled. One that is forgotten is full again if it is asked for:
-    /// one that was empty at the beginning fills no later. If a reload makes its burst larger after that, it has the difference
-    /// too much.
+    /// one that was empty at the beginning fills no later. If a reload makes its burst larger after that, it
+    /// has that many units too many.
     fn drop_full(&mut self, now_ns: u64) {
         if self.buckets.len() == self.buckets.capacity() {
             self.buckets.retain(|_, bucket| !Gcra::is_full(bucket.full_at_ns, now_ns));

@@ -169,6 +169,19 @@ mod tests {
     use crate::core::shared::text::SharedBucket;
     use crate::limit::Limit;
 
+    fn member_of(limit: &Limit) -> SharedMember {
+        SharedMember {
+            key: "a".into(),
+            limit: limit.clone(),
+            unscaled: None,
+            keeps_ledger: true,
+            cost: 2,
+            mode: SharedMode::CheckAndSpend,
+            keep_ms: 0,
+            lease: None,
+        }
+    }
+
     /// Servers of a cluster have their own clocks.
     #[test]
     fn rollbacks_know_the_text_and_its_time() {
@@ -179,16 +192,7 @@ mod tests {
             limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap()
         };
         let before = SharedBucket { word: spent(SharedBucket::default(), 1), ..Default::default() };
-        let member = SharedMember {
-            key: "a".into(),
-            limit: limit.clone(),
-            unscaled: None,
-            keeps_ledger: true,
-            cost: 2,
-            mode: SharedMode::CheckAndSpend,
-            keep_ms: 0,
-            lease: None,
-        };
+        let member = member_of(&limit);
         let texts = vec![None, Some(before.text(&limit).into_bytes().into())];
         let found = Found { unix_ns: at_ns + 7, denied: None, texts, leased: vec![0; 2], times };
         let charge = ReversibleCharge::new(before, spent(before, 2), at_ns);
@@ -202,16 +206,7 @@ mod tests {
         let limit = Limit::new(5, 1, Duration::from_secs(60)).unwrap();
         let word = limit.rule().spend(0, rule_time_ns(at_ns), 3).word.unwrap();
         let bucket = SharedBucket { word, ..Default::default() };
-        let member = SharedMember {
-            key: "a".into(),
-            limit: limit.clone(),
-            unscaled: None,
-            keeps_ledger: true,
-            cost: 2,
-            mode: SharedMode::CheckAndSpend,
-            keep_ms: 0,
-            lease: None,
-        };
+        let member = member_of(&limit);
         let texts = vec![None, Some(bucket.text(&limit).into_bytes().into())];
         let times = vec![at_ns + minute_ns, at_ns];
         let found =

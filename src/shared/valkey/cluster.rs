@@ -60,6 +60,15 @@ struct State {
     attempts: usize,
 }
 
+impl State {
+    /// Drops the nodes beside the map that it has, and those to which no call was sent on for a time.
+    fn drop_beside(&mut self, map: &Map) {
+        self.beside.retain(|(node, named)| {
+            map.node_at(&node.host, node.port).is_none() && named.elapsed() < KEPT_BESIDE
+        });
+    }
+}
+
 /// The nodes that have slots.
 struct Map {
     ranges: Vec<SlotRange>,
@@ -172,7 +181,8 @@ impl Cluster {
 
     /// Gives calls a new map, once the connections to new nodes were attempted.
     async fn take_map(&self, old: Option<&Map>, ranges: Vec<SlotRange>) -> bool {
-        if old.is_some_and(|old| old.ranges == ranges) {
+        if let Some(old) = old.filter(|old| old.ranges == ranges) {
+            self.state.lock().drop_beside(old);
             return false;
         }
         let mut nodes: Vec<Arc<Node>> = Vec::new();
@@ -187,9 +197,7 @@ impl Cluster {
         }
         let map = Map { ranges, nodes };
         let mut state = self.state.lock();
-        state.beside.retain(|(node, named)| {
-            map.node_at(&node.host, node.port).is_none() && named.elapsed() < KEPT_BESIDE
-        });
+        state.drop_beside(&map);
         (state.map, state.why) = (Some(Arc::new(map)), None);
         true
     }
@@ -397,6 +405,12 @@ mod tests {
             assert!(Arc::ptr_eq(&first, &cluster.node_of(5).unwrap()));
             assert!(Arc::ptr_eq(&first, &node(1)));
             assert_eq!(kept(), (4..=17).filter(|&port| port != 1).collect::<Vec<_>>());
+            // The same map, read again, drops those as well.
+            cluster.state.lock().beside[0].1 -= 2 * KEPT_BESIDE;
+            let map = cluster.map();
+            let ranges = map.as_ref().unwrap().ranges.clone();
+            assert!(!cluster.take_map(map.as_deref(), ranges).await);
+            assert_eq!(kept(), (5..=17).collect::<Vec<_>>());
         });
     }
 }
