@@ -155,8 +155,11 @@ impl Algorithm for LeakyBucket {
             // The clock went back and does not tell what has dripped, or another call has refunded.
             return None;
         }
-        if !(timed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) && charge.lowered == 0 {
-            // The bucket has been empty since, so the charge has dripped out. A rollback may also have put its drips off.
+        // A rollback may have put the drips off. Within one drip rate of the charge the bucket has not been empty since.
+        let is_put_off =
+            charge.lowered > 0 && timed.now_ms(now_ns) - after.at_ms < self.drip_rate_ms;
+        if !(timed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) && !is_put_off {
+            // The bucket has been empty since, so the charge has dripped out.
             return None;
         }
         let level = self.level(word, now_ns);
@@ -169,8 +172,6 @@ impl Algorithm for LeakyBucket {
         let cost = after.count.saturating_sub(base);
         // Less the rollbacks since the charge.
         let base = base.saturating_sub(charge.lowered);
-        // At most, without factors: drips that were put off are fewer, and a bucket that has been empty since has none of the
-        // charge. By a factor below 1 other calls may have let more drip out.
         let drips = (timed.now_ms(now_ns) - after.at_ms) / self.drip_rate_ms;
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
         let returned = cost.saturating_sub(dripped.saturating_sub(base));
