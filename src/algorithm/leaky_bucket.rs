@@ -31,6 +31,33 @@ struct Level {
     ahead_ms: u64,
 }
 
+/// The units in a bucket when a call with a factor found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundUnits {
+    last_drip_ms: u64,
+    /// By the scaled limit.
+    found: u64,
+    /// By the limit itself.
+    own: u64,
+}
+
+impl FoundUnits {
+    /// The units that the call has let drip out beyond those that drip out by the limit itself.
+    pub(crate) fn drained_early(self) -> u64 {
+        self.own.saturating_sub(self.found)
+    }
+
+    /// The units in the bucket before the charge, by the limit by which more of them are left.
+    pub(crate) fn before(self) -> u64 {
+        self.own.max(self.found)
+    }
+
+    /// The word with these units, and no drip since the last one.
+    pub(crate) fn word_before(self) -> u64 {
+        TimedCount { at_ms: self.last_drip_ms, count: self.before() }.word()
+    }
+}
+
 impl LeakyBucket {
     pub(crate) const NAME: &'static str = "leaky_bucket";
     pub(crate) const MAX_DRIP_RATE_MS: u64 = MAX_MS;
@@ -59,6 +86,19 @@ impl LeakyBucket {
     /// The units in the bucket at `now_ns`, after the drips up to then.
     pub(crate) fn counter_at(&self, word: u64, now_ns: u64) -> u64 {
         self.level(word, now_ns).counter
+    }
+
+    /// The units in the bucket in a millisecond at or after the word's own time.
+    fn counter_at_ms(&self, word: u64, at_ms: u64) -> u64 {
+        self.counter_at(word, first_ns_of(at_ms))
+    }
+
+    /// The units in the bucket, before its own, when a call by the limit `scaled` made a charge at `now_ns` on the word
+    /// `before`: as that call found them, and as they would be by this limit at the time of the last drip before it.
+    pub(crate) fn found_by(&self, scaled: &LeakyBucket, before: u64, now_ns: u64) -> FoundUnits {
+        let level = scaled.level(before, now_ns);
+        let own = self.counter_at_ms(before, level.last_drip_ms);
+        FoundUnits { last_drip_ms: level.last_drip_ms, found: level.counter, own }
     }
 
     /// Returns the word of a bucket with at least `units` units in it at `now_ns`.
@@ -140,11 +180,15 @@ impl Algorithm for LeakyBucket {
         self.size()
     }
 
-    /// Drips since the charge take the units from before the charge first. If the bucket would have been empty without
-    /// the charge, the charges of other calls would have started their drips later. The word does not say when, so the
-    /// next drip comes a whole drip rate from now, and the bucket is worse off by at most the time for which the charge
-    /// was held. If other calls may have reservations in the future, nothing is returned: their times were already
-    /// promised.
+    /// The bucket is a queue: each drip takes the units that came first. So of the charge's units, those are left that the
+    /// drips since have not reached. A drip comes a drip rate after the one before, or after the charge that found the
+    /// bucket empty: so no more drips have come than drip rates have passed since the charge's word, whatever has emptied
+    /// the bucket or put its drips off meanwhile.
+    ///
+    /// If the bucket would have been empty without the charge, the charges of other calls would have started their drips
+    /// later. The word does not say when, so the next drip comes a whole drip rate from now, and the bucket is worse off
+    /// by at most the time for which the charge was held. If other calls may have reservations in the future, nothing is
+    /// returned: their times were already promised.
     fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
         if charge.is_last(word) {
             return Some(word_before(self, charge));
@@ -155,33 +199,27 @@ impl Algorithm for LeakyBucket {
             // The clock went back and does not tell what has dripped, or another call has refunded.
             return None;
         }
-        // A rollback may have put the drips off. Within one drip rate of the charge the bucket has not been empty since.
-        let is_put_off =
-            charge.lowered > 0 && timed.now_ms(now_ns) - after.at_ms < self.drip_rate_ms;
-        if !(timed.at_ms - after.at_ms).is_multiple_of(self.drip_rate_ms) && !is_put_off {
-            // The bucket has been empty since, so the charge has dripped out.
-            return None;
-        }
         let level = self.level(word, now_ns);
         if charge.last_grant_ns > now_ns
             && level.counter.saturating_add(charge.lowered) > self.size()
         {
             return None;
         }
-        let base = self.level(charge.before, charge.now_ns).counter;
-        let cost = after.count.saturating_sub(base);
+        let in_front = self.counter_at_ms(charge.before, after.at_ms);
+        let cost = after.count.saturating_sub(in_front);
         // Less the rollbacks since the charge.
-        let base = base.saturating_sub(charge.lowered);
-        let drips = (timed.now_ms(now_ns) - after.at_ms) / self.drip_rate_ms;
+        let in_front = in_front.saturating_sub(charge.lowered);
+        let drips = (level.now_ms - after.at_ms) / self.drip_rate_ms;
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
-        let returned = cost.saturating_sub(dripped.saturating_sub(base));
+        let drained = dripped.saturating_add(charge.drained_early);
+        let returned = cost.saturating_sub(drained.saturating_sub(in_front));
         // A refund since may have left less than the charge. Never go below the units that would be left without it.
-        let floor = base.saturating_sub(dripped).min(level.counter);
+        let floor = in_front.saturating_sub(drained).min(level.counter);
         let left = level.counter.saturating_sub(returned).max(floor);
         if left == level.counter {
             return None;
         }
-        let last_drip_ms = if base > dripped { level.last_drip_ms } else { level.now_ms };
+        let last_drip_ms = if in_front > drained { level.last_drip_ms } else { level.now_ms };
         Some(Level { last_drip_ms, ..level }.word(left))
     }
 

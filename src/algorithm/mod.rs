@@ -74,6 +74,9 @@ pub struct Charge {
     /// Measured in nanoseconds for gcra, in units for the built-in algorithms that count, and as the difference of the
     /// two words, taken as integers, for a custom algorithm.
     pub lowered: u64,
+    /// An upper bound on the units that calls with a [factor](Factor) below 1 have let drip out of a leaky bucket since
+    /// this charge, beyond those that drip out by the limit itself. 0 if none has, and for the other algorithms.
+    pub drained_early: u64,
     /// An upper bound on the times at which reservations that were made since this charge are granted, in nanoseconds
     /// since the clock's origin. [`u64::MAX`] if none is known.
     pub last_grant_ns: u64,
@@ -93,7 +96,8 @@ impl Charge {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
-        Charge { before, after, now_ns, lowered: 0, last_grant_ns: u64::MAX }
+        let (lowered, drained_early, last_grant_ns) = (0, 0, u64::MAX);
+        Charge { before, after, now_ns, lowered, drained_early, last_grant_ns }
     }
 
     /// Whether `word` is still the word that the charge wrote, so that no later charge builds on it.

@@ -4,8 +4,10 @@
 //! it needs the amount by which other calls have lowered the word since its charge. So each call that lowers a word
 //! records this in the ledger before its swap: a settlement and a rollback add the amount, a refund and a reset add 1
 //! to a count. A rollback of a whole charge that is still the bucket's last records nothing: it only undoes that
-//! charge. A reservation that has to wait records the time of its grant. Buckets share the entries of a fixed array.
-//! Another bucket of the same entry can only make a rollback return less. docs/internals/rollback.md has the rule.
+//! charge. A reservation that has to wait records the time of its grant. A charge with a factor below 1 records the units
+//! that it lets drip out of a leaky bucket beyond those that drip out by the limit itself. Buckets share the entries of a
+//! fixed array. Another bucket of the same entry can only make a rollback return less. docs/internals/rollback.md has the
+//! rule.
 
 use ahash::RandomState;
 
@@ -33,6 +35,8 @@ pub(crate) struct Entry {
     refunds: AtomicU64,
     /// The latest time at which a reservation in the entry's buckets is granted, in ns; 0 if none had to wait.
     last_grant_ns: AtomicU64,
+    /// The sum of the units in the measure of `Charge::drained_early`. It wraps.
+    drained_early: AtomicU64,
 }
 
 /// A reading of an entry, made before a charge.
@@ -40,6 +44,7 @@ pub(crate) struct Entry {
 pub(crate) struct LedgerMark {
     lowered: u64,
     refunds: u64,
+    drained_early: u64,
 }
 
 impl Ledger {
@@ -48,6 +53,7 @@ impl Ledger {
             lowered: AtomicU64::new(0),
             refunds: AtomicU64::new(0),
             last_grant_ns: AtomicU64::new(0),
+            drained_early: AtomicU64::new(0),
         };
         Ledger { entries: (0..ENTRIES).map(|_| entry()).collect(), hasher: RandomState::new() }
     }
@@ -80,8 +86,12 @@ impl Entry {
     pub(crate) fn mark(&self) -> LedgerMark {
         // Relaxed: this load comes before the charge's swap, which is a Release. What other calls add between the two
         // counts as later than the charge, so the rollback can only return less.
-        let (lowered, refunds) = (Ordering::Relaxed, Ordering::Relaxed);
-        LedgerMark { lowered: self.lowered.load(lowered), refunds: self.refunds.load(refunds) }
+        let (lowered, refunds, drained) = (Ordering::Relaxed, Ordering::Relaxed, Ordering::Relaxed);
+        LedgerMark {
+            lowered: self.lowered.load(lowered),
+            refunds: self.refunds.load(refunds),
+            drained_early: self.drained_early.load(drained),
+        }
     }
 
     /// Returns whether a refund or a reset was made since `mark`.
@@ -105,6 +115,21 @@ impl Entry {
             // Relaxed: published by the word's swap.
             self.last_grant_ns.fetch_max(at_ns, Ordering::Relaxed);
         }
+    }
+
+    /// Adds the units that a charge with a factor lets drip out early, once for each attempt to charge, before the
+    /// attempt's swap.
+    pub(crate) fn count_drained_early(&self, units: u64) {
+        if units > 0 && !fault::active(Fault::DrainNotCounted) {
+            // Relaxed: published by the word's swap.
+            self.drained_early.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns an upper bound of the units that were drained early since `mark`.
+    pub(crate) fn drained_early_since(&self, mark: LedgerMark) -> u64 {
+        // Relaxed: as in `is_refunded_since`.
+        self.drained_early.load(Ordering::Relaxed).wrapping_sub(mark.drained_early)
     }
 
     /// Returns an upper bound of the times at which reservations in the bucket are granted, or 0 if none had to wait.
@@ -135,5 +160,10 @@ impl LedgerMark {
     /// Returns the mark for a call that has itself announced `by` since.
     pub(crate) fn with_own(self, by: u64) -> LedgerMark {
         LedgerMark { lowered: self.lowered.wrapping_add(by), ..self }
+    }
+
+    /// Returns the mark for a call whose own charge has drained `units` early.
+    pub(crate) fn with_own_drain(self, units: u64) -> LedgerMark {
+        LedgerMark { drained_early: self.drained_early.wrapping_add(units), ..self }
     }
 }

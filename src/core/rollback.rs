@@ -218,13 +218,12 @@ impl<'g> LimitsView<'g> {
         // scaled limit an ended window may be open, and units may drip out that others do not count.
         let own = self.generation.limits.limit_at(key.tag).unwrap_or(limit);
         let rolled_back = |word, charge: Charge, now_ns: &dyn Fn() -> u64| {
-            if own != limit
-                && !charge.is_last(word)
-                && let Some(owing) = own.owing_removed(word, charge, now_ns())
-            {
-                return Some(owing);
+            if own == limit || charge.is_last(word) {
+                return own.rule().roll_back(word, charge, now_ns);
             }
-            own.rule().roll_back(word, charge, now_ns)
+            let charge = own.seen_charge(limit, charge);
+            let owing = own.owing_removed(word, charge, now_ns());
+            owing.or_else(|| own.rule().roll_back(word, charge, now_ns))
         };
         let mut undone = None;
         let step = |word| {
@@ -233,12 +232,14 @@ impl<'g> LimitsView<'g> {
             if entry.is_refunded_since(mark) {
                 return None;
             }
-            let lowered = entry.lowered_since(mark);
-            if spent.converted_below.is_some_and(|below| word >= below || lowered > 0) {
+            let (lowered, drained_early) = (entry.lowered_since(mark), entry.drained_early_since(mark));
+            let has_entries = lowered > 0 || drained_early > 0;
+            if spent.converted_below.is_some_and(|below| word >= below || has_entries) {
                 // The ledger does not say in the units of which limit the word was lowered.
                 return None;
             }
-            let charge = Charge { lowered, last_grant_ns: entry.last_grant_ns(), ..charge };
+            let last_grant_ns = entry.last_grant_ns();
+            let charge = Charge { lowered, drained_early, last_grant_ns, ..charge };
             coverage::hit(if word == charge.after {
                 Race::RolledBack
             } else {

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
+use crate::algorithm::rule::Rule;
 use crate::core::at_cap::AtCap;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
@@ -188,9 +189,26 @@ impl<'g> LimitsView<'g> {
         let ledger_mark = self.inner.ledger.entry(key).mark();
         let spent = self.charge(key, limit, now_ns, ask)?;
         Ok(match spent.to {
-            ChargedTo::OwnCell => Spent { ledger_mark, ..spent },
+            ChargedTo::OwnCell => {
+                // What the charge itself has drained early is no later drain.
+                let drained = spent.charge.map_or(0, |charge| {
+                    let limit_itself = self.scaled_from(key, limit);
+                    limit_itself
+                        .map_or(0, |own| own.drained_early(limit, charge.before, charge.now_ns))
+                });
+                Spent { ledger_mark: ledger_mark.with_own_drain(drained), ..spent }
+            }
             ChargedTo::Shared | ChargedTo::Nothing => spent,
         })
+    }
+
+    /// Returns the limit itself, if `limit` is a leaky bucket that a factor has scaled.
+    #[inline]
+    fn scaled_from(self, key: &StoreKey<'_>, limit: &Limit) -> Option<&'g Limit> {
+        if !matches!(limit.rule(), Rule::LeakyBucket(_)) {
+            return None;
+        }
+        self.generation.limits.limit_at(key.tag).filter(|&own| own != limit)
     }
 
     /// Records the time of a reservation's grant, before the reservation is charged to the key's own bucket or to the
@@ -210,6 +228,17 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
+        if let Some(own) = self.scaled_from(key, limit) {
+            let entry = self.inner.ledger.entry(key);
+            let counted = |word, at_ns| {
+                let outcome = ask(word, at_ns);
+                if outcome.word.is_some() {
+                    entry.count_drained_early(own.drained_early(limit, word, at_ns));
+                }
+                outcome
+            };
+            return self.charge_asking(key, limit, now_ns, (counted, ask));
+        }
         if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }

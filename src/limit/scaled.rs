@@ -3,6 +3,7 @@
 use crate::algorithm::Charge;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
+use crate::algorithm::timed_count::count_in;
 use crate::clock::MAX_NOW_NS;
 use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::used_units;
@@ -80,11 +81,37 @@ impl Limit {
         }
     }
 
+    /// Returns the units that a charge by the limit `scaled`, on the word `before`, lets drip out of a leaky bucket of this
+    /// limit beyond those that drip out by this limit: 0 for the other algorithms, and for factors from 1.
+    pub(crate) fn drained_early(&self, scaled: &Limit, before: u64, now_ns: u64) -> u64 {
+        match (self.rule(), scaled.rule()) {
+            (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) => {
+                own.found_by(scaled, before, now_ns).drained_early()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns `charge`, by the limit `scaled`, with the word before it as this limit sees it. It charges no units that
+    /// were in the bucket before by either of the two limits. The charge is not the bucket's last one.
+    pub(crate) fn seen_charge(&self, scaled: &Limit, charge: Charge) -> Charge {
+        match (self.rule(), scaled.rule()) {
+            (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) => {
+                let found = own.found_by(scaled, charge.before, charge.now_ns);
+                Charge { before: found.word_before(), ..charge }
+            }
+            _ => charge,
+        }
+    }
+
     /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because more
-    /// drips out by the scaled limit. `None` if it has removed none.
+    /// drips out by the scaled limit. `None` if it has removed none. `charge`: [as this limit sees it](Limit::seen_charge).
     pub(crate) fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
         // At the charge's time: later, what other calls have charged would have dripped out after these units.
-        let used = |word| used_units(self.rule(), word, charge.now_ns);
+        let used = |word| match self.rule() {
+            Rule::LeakyBucket(_) => Some(count_in(word)),
+            rule => used_units(rule, word, charge.now_ns),
+        };
         let removed = used(charge.before)?.checked_sub(used(charge.after)?)?;
         if removed == 0 {
             return None;

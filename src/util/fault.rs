@@ -109,6 +109,8 @@ pub(crate) enum Fault {
     FactorNotedLate,
     /// A factor is not recorded.
     FactorNotNoted,
+    /// The units that a charge with a factor drains early are not recorded.
+    DrainNotCounted,
     /// New limits are published without ordering.
     PublishedRelaxed,
     /// A cell that another call has frozen is migrated without a search for a later cell of its key.
