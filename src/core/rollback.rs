@@ -214,17 +214,8 @@ impl<'g> LimitsView<'g> {
         let entry = self.entry(key, spent);
         // Raised by this call's own announcements, so that they do not count as lowerings by others.
         let mut mark = spent.ledger_mark;
-        // If the charge had a factor, `limit` is the scaled limit. Other calls see the bucket by the limit itself: by the
-        // scaled limit an ended window may be open, and units may drip out that others do not count.
+        // If the charge had a factor, `limit` is the scaled limit.
         let own = self.generation.limits.limit_at(key.tag).unwrap_or(limit);
-        let rolled_back = |word, charge: Charge, now_ns: &dyn Fn() -> u64| {
-            if own == limit || charge.is_last(word) {
-                return own.rule().roll_back(word, charge, now_ns);
-            }
-            let charge = own.seen_charge(limit, charge);
-            let owing = own.owing_removed(word, charge, now_ns());
-            owing.or_else(|| own.rule().roll_back(word, charge, now_ns))
-        };
         let mut undone = None;
         let step = |word| {
             undone = None;
@@ -248,7 +239,7 @@ impl<'g> LimitsView<'g> {
             // Read late, so that the time is after all charges that the word contains. At least the eviction time
             // floor: a sweep may have come before the cell's later charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
-            let new = rolled_back(word, charge, &now_ns)?;
+            let new = own.rolled_back(limit, word, charge, &now_ns)?;
             if charge.is_last(word) && !spent.is_part {
                 undone = Some(new);
                 return Some(new);

@@ -92,9 +92,28 @@ impl Limit {
         }
     }
 
+    /// Rolls back a charge that was made by the limit `scaled`, or by this limit if they are equal. Other calls see the
+    /// bucket by this limit: by the scaled one an ended window may be open, and units may drip out that others do not
+    /// count. Returns the new word, or `None` to leave the word as it is. `now_ns`: as in
+    /// [`Algorithm::roll_back`](crate::algorithm::Algorithm::roll_back).
+    pub(crate) fn rolled_back(
+        &self,
+        scaled: &Limit,
+        word: u64,
+        charge: Charge,
+        now_ns: &dyn Fn() -> u64,
+    ) -> Option<u64> {
+        if self == scaled || charge.is_last(word) {
+            return self.rule().roll_back(word, charge, now_ns);
+        }
+        let charge = self.seen_charge(scaled, charge);
+        let owing = self.owing_removed(word, charge, now_ns());
+        owing.or_else(|| self.rule().roll_back(word, charge, now_ns))
+    }
+
     /// Returns `charge`, by the limit `scaled`, with the word before it as this limit sees it. It charges no units that
     /// were in the bucket before by either of the two limits. The charge is not the bucket's last one.
-    pub(crate) fn seen_charge(&self, scaled: &Limit, charge: Charge) -> Charge {
+    fn seen_charge(&self, scaled: &Limit, charge: Charge) -> Charge {
         match (self.rule(), scaled.rule()) {
             (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) => {
                 let found = own.found_by(scaled, charge.before, charge.now_ns);
@@ -106,7 +125,7 @@ impl Limit {
 
     /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because more
     /// drips out by the scaled limit. `None` if it has removed none. `charge`: [as this limit sees it](Limit::seen_charge).
-    pub(crate) fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
+    fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
         // At the charge's time: later, what other calls have charged would have dripped out after these units.
         let used = |word| match self.rule() {
             Rule::LeakyBucket(_) => Some(count_in(word)),

@@ -58,7 +58,8 @@ fn decide_one(
     unix_ns: u64,
 ) -> Result<DecidedMember, Error> {
     let SharedMember { key, limit, cost, mode, lease, .. } = member;
-    let bucket = read(key, limit, text)?.guarded(member.guard_limit(), unix_ns);
+    let in_text = read(key, limit, text)?;
+    let bucket = in_text.guarded(member.guard_limit(), unix_ns);
     let end = lease.and_then(|lease| lease.end);
     let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
     let bucket = ended.unwrap_or(bucket);
@@ -73,7 +74,10 @@ fn decide_one(
     }
     let decision = outcome.decision;
     let charged = outcome.word.filter(|_| mode.is_charged());
-    let new = charged.map(|word| SharedBucket { word, ..bucket }).or(ended);
+    let limits = (limit, member.own_limit());
+    let charged = charged
+        .map(|word| SharedBucket { word, ..bucket }.with_drain(limits, in_text, unix_ns));
+    let new = charged.or(ended);
     let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
     let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));
     let (new, granted) = match leased {

@@ -3,8 +3,10 @@
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::TimedCount;
 use crate::core::shared::decide::full_in_ms;
-use crate::core::shared::ledger::{BucketLedger, LedgerEntry};
-use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, start_unix_ms, unix_ms};
+use crate::core::shared::ledger::{BucketLedger, LedgerEntry, MAX_DRAINED};
+use crate::core::shared::text::{
+    LAST_UNIX_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms,
+};
 use crate::limit::Limit;
 
 impl SharedBucket {
@@ -17,14 +19,7 @@ impl SharedBucket {
         word: u64,
         entry: LedgerEntry,
     ) -> SharedBucket {
-        let mut ledger = self.ledger.unwrap_or(BucketLedger {
-            began_ns: unix_ns,
-            needed_until_ms: 0,
-            entries: 0,
-            lowered: 0,
-            refunds: 0,
-            last_grant_ns: 0,
-        });
+        let mut ledger = self.ledger.unwrap_or_else(|| BucketLedger::new(unix_ns));
         ledger.entries = ledger.entries.saturating_add(1);
         match entry {
             LedgerEntry::Undo => {}
@@ -38,6 +33,39 @@ impl SharedBucket {
         let until_ms = unix_ms(unix_ns).saturating_add(full_in_ms).saturating_add(1);
         ledger.needed_until_ms = ledger.needed_until_ms.max(until_ms.min(LAST_UNIX_MS));
         SharedBucket { ledger: Some(ledger), ..new }
+    }
+
+    /// Returns the bucket, whose word is that of a charge by `limit`. If the charge had a factor below 1, and has let more
+    /// units drip out of a leaky bucket than the limit itself, the ledger says so. `found`: the bucket as the text has it.
+    pub(crate) fn with_drain(
+        self,
+        (limit, own): (&Limit, &Limit),
+        found: SharedBucket,
+        unix_ns: u64,
+    ) -> SharedBucket {
+        let (Rule::LeakyBucket(scaled), Rule::LeakyBucket(leaky)) = (limit.rule(), own.rule())
+        else {
+            return self;
+        };
+        if scaled.drip_rate_ms >= leaky.drip_rate_ms {
+            return self;
+        }
+        let TimedCount { at_ms, count } = TimedCount::from_word(found.word);
+        let drained = match found.leases.units() {
+            0 => own.drained_early(limit, found.word, rule_time_ns(unix_ns)),
+            // Leases that have ended hide what has dripped out.
+            _ => count,
+        };
+        if drained == 0 {
+            return self;
+        }
+        let mut ledger = self.ledger.unwrap_or_else(|| BucketLedger::new(unix_ns));
+        ledger.drained_early = ledger.drained_early.saturating_add(drained).min(MAX_DRAINED);
+        // The charges from before have drained when the bucket would have been full by the limit itself.
+        let drips = count.div_ceil(leaky.drip_size.into());
+        let full_ms = start_unix_ms(at_ms).saturating_add(drips.saturating_mul(leaky.drip_rate_ms));
+        ledger.needed_until_ms = ledger.needed_until_ms.max(full_ms.saturating_add(1)).min(LAST_UNIX_MS);
+        SharedBucket { ledger: Some(ledger), ..self }
     }
 
     /// Drops a ledger that no rollback needs any more.
@@ -62,7 +90,6 @@ mod tests {
     use super::*;
     use crate::algorithm::timed_count::NS_PER_MS;
     use crate::core::shared::reversible::ReversibleCharge;
-    use crate::core::shared::text::rule_time_ns;
 
     const AT_NS: u64 = 1_790_000_000_000_000_000;
 
@@ -103,7 +130,7 @@ mod tests {
                 let before = bucket;
                 bucket = charged(&limit, bucket, AT_NS);
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
-                let charge = ReversibleCharge::new(before, bucket.word, AT_NS).unwrap();
+                let charge = ReversibleCharge::new(before, bucket, AT_NS).unwrap();
                 bucket = charge.rolled_back((&limit, &limit), bucket, AT_NS, (2, 0)).unwrap();
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
             }

@@ -25,7 +25,13 @@ pub(crate) struct BucketLedger {
     pub(crate) refunds: u64,
     /// The latest time at which a reservation is granted, in the time of the rules; 0 if none had to wait.
     pub(crate) last_grant_ns: u64,
+    /// The units in the measure of [`Charge::drained_early`](crate::algorithm::Charge::drained_early), at most
+    /// [`MAX_DRAINED`].
+    pub(crate) drained_early: u64,
 }
+
+/// The most units in a ledger that were drained early: the script counts them exactly.
+pub(crate) const MAX_DRAINED: u64 = (1 << 53) - 1;
 
 /// What calls have done to a bucket since a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +39,7 @@ pub(crate) struct SinceCharge {
     pub(crate) lowered: u64,
     pub(crate) is_refunded: bool,
     pub(crate) last_grant_ns: u64,
+    pub(crate) drained_early: u64,
 }
 
 /// An entry of the ledger.
@@ -47,18 +54,38 @@ pub(crate) enum LedgerEntry {
 }
 
 impl BucketLedger {
+    /// Begins a ledger.
+    pub(crate) fn new(unix_ns: u64) -> BucketLedger {
+        BucketLedger {
+            began_ns: unix_ns,
+            needed_until_ms: 0,
+            entries: 0,
+            lowered: 0,
+            refunds: 0,
+            last_grant_ns: 0,
+            drained_early: 0,
+        }
+    }
+
     /// Returns what calls have done since a charge. `mark`: the ledger at the charge.
     pub(crate) fn since(now: Option<BucketLedger>, mark: Option<BucketLedger>) -> SinceCharge {
         let Some(now) = now else {
-            return SinceCharge { lowered: 0, is_refunded: false, last_grant_ns: 0 };
+            return SinceCharge {
+                lowered: 0,
+                is_refunded: false,
+                last_grant_ns: 0,
+                drained_early: 0,
+            };
         };
         // A ledger that began after the charge counts from 0.
         let mark = mark.filter(|mark| mark.began_ns == now.began_ns);
         let (lowered, refunds) = mark.map_or((0, 0), |mark| (mark.lowered, mark.refunds));
+        let drained = mark.map_or(0, |mark| mark.drained_early);
         SinceCharge {
             lowered: now.lowered.wrapping_sub(lowered),
             is_refunded: now.refunds != refunds,
             last_grant_ns: now.last_grant_ns,
+            drained_early: now.drained_early.saturating_sub(drained),
         }
     }
 }

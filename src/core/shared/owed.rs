@@ -148,10 +148,13 @@ impl OwedBucket {
     ) -> Result<Option<Change>, Error> {
         let member = self.member();
         let guard = member.guard_limit();
-        let bucket = read(&self.key, &self.limit, before)?.guarded(guard, unix_ns);
-        let new = self
-            .charged(bucket, unix_ns)
-            .map(|word| SharedBucket { word, ..bucket }.with_fill_time(&self.limit, self.keep_ms));
+        let found = read(&self.key, &self.limit, before)?;
+        let bucket = found.guarded(guard, unix_ns);
+        let limits = (&self.limit, member.own_limit());
+        let new = self.charged(bucket, unix_ns).map(|word| {
+            let charged = SharedBucket { word, ..bucket }.with_drain(limits, found, unix_ns);
+            charged.with_fill_time(&self.limit, self.keep_ms)
+        });
         Ok(new.map(|new| {
             let keep_ms = |limit| kept_ms((limit, guard), new, unix_ns, self.keep_ms);
             let keep_ms = keep_ms(&self.limit).max(keep_ms(guard));

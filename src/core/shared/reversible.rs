@@ -5,7 +5,7 @@
 
 use crate::algorithm::Charge;
 use crate::algorithm::timed_count::NS_PER_MS;
-use crate::core::shared::ledger::{BucketLedger, LedgerEntry};
+use crate::core::shared::ledger::{BucketLedger, LedgerEntry, SinceCharge};
 use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
 use crate::limit::Limit;
 use crate::util::time::saturating_ns;
@@ -21,13 +21,17 @@ pub(crate) struct ReversibleCharge {
 }
 
 impl ReversibleCharge {
-    /// Records a charge that has made the word `after` of a [guarded](SharedBucket::guarded) bucket. `None` if it cannot be
-    /// rolled back.
-    pub(crate) fn new(before: SharedBucket, after: u64, unix_ns: u64) -> Option<ReversibleCharge> {
+    /// Records a charge of a [guarded](SharedBucket::guarded) bucket. `None` if it cannot be rolled back.
+    pub(crate) fn new(
+        before: SharedBucket,
+        after: SharedBucket,
+        unix_ns: u64,
+    ) -> Option<ReversibleCharge> {
         let now_ns = rule_time_ns(unix_ns);
         (before.leases.units() == 0).then(|| ReversibleCharge {
-            charge: Charge::new(before.word, after, now_ns),
-            ledger: before.ledger,
+            charge: Charge::new(before.word, after.word, now_ns),
+            // What the charge itself has written into the ledger came before its units.
+            ledger: after.ledger,
             granted_at_ns: now_ns,
         })
     }
@@ -45,15 +49,11 @@ impl ReversibleCharge {
         if bucket.leases.units() > 0 || since.is_refunded {
             return None;
         }
-        let (lowered, last_grant_ns) = (since.lowered, since.last_grant_ns);
+        let SinceCharge { lowered, last_grant_ns, drained_early, .. } = since;
         let charge = limit.rule().without(self.charge, cost, actual)?;
-        let charge = Charge { lowered, last_grant_ns, ..charge };
+        let charge = Charge { lowered, last_grant_ns, drained_early, ..charge };
         let (is_last, now_ns) = (charge.is_last(bucket.word), rule_time_ns(unix_ns));
-        let owing = match own != limit && !is_last {
-            true => own.owing_removed(bucket.word, charge, now_ns),
-            false => None,
-        };
-        let word = owing.or_else(|| own.rule().roll_back(bucket.word, charge, || now_ns))?;
+        let word = own.rolled_back(limit, bucket.word, charge, &|| now_ns)?;
         let entry = match is_last && actual == 0 {
             true => LedgerEntry::Undo,
             false => LedgerEntry::Lowered(own.rule().measure(bucket.word, word)),
@@ -124,10 +124,10 @@ pub(crate) fn reserve(
     }
     let grant = rule.reserve(bucket.word, now_ns, cost).ok_or(Refused::TooFarAhead)?;
     let wait_ns = in_time(grant.at_ns.saturating_sub(now_ns))?;
-    let charge = ReversibleCharge::new(bucket, grant.word, unix_ns);
+    let granted = SharedBucket { word: grant.word, ..bucket };
+    let charge = ReversibleCharge::new(bucket, granted, unix_ns);
     if wait_ns == 0 {
-        let new = Some(SharedBucket { word: grant.word, ..bucket });
-        return Ok(Reserved { new, charge, wait_ns });
+        return Ok(Reserved { new: Some(granted), charge, wait_ns });
     }
     if bucket.leases.units() > 0 {
         let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
@@ -160,7 +160,7 @@ mod tests {
         let rolled_back = |before: SharedBucket, ended_ns| {
             let word = limit.rule().spend(before.word, rule_time_ns(at_ns), 3).word.unwrap();
             let after = SharedBucket { word, ..before }.guarded(&limit, ended_ns);
-            let charge = ReversibleCharge::new(before, word, at_ns)?;
+            let charge = ReversibleCharge::new(before, SharedBucket { word, ..before }, at_ns)?;
             charge.rolled_back((&limit, &limit), after, ended_ns, (3, 0))
         };
         let ended_ns = granted.until_ms * NS_PER_MS + 1;
@@ -182,7 +182,7 @@ mod tests {
         };
         let before = spent(&own, SharedBucket::default(), 10);
         let after = spent(&fast, before, 2);
-        let charge = ReversibleCharge::new(before, after.word, at_ns).unwrap();
+        let charge = ReversibleCharge::new(before, after, at_ns).unwrap();
         let back = charge.rolled_back((&fast, &own), after, at_ns, (2, 0)).unwrap();
         assert!(back.ledger.unwrap().needed_until_ms > unix_ms(at_ns) + 10_000);
     }

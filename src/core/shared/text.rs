@@ -1,7 +1,7 @@
 //! The text of a bucket in the store, and the word that the rules of this program compute with.
 //!
 //! ```text
-//! text     = bucket [ "|" until { "|" end "|" units } ] [ "~" began ":" needed ":" entries ":" lowered ":" refunds ":" grant ]
+//! text     = bucket [ "|" until { "|" end "|" units } ] [ "~" ledger ]
 //! bucket   = ""                      a bucket that was never charged
 //!          | digits                  gcra: the theoretical arrival time, in ns since 1970
 //!          | digits ":" digits [ ":" digits ]
@@ -10,7 +10,7 @@
 //! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
 //! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
 //! units    = digits                  the units of the leases that end then
-//! began .. = digits                  the ledger: see `BucketLedger`, which has its numbers in this order
+//! ledger   = digits 6*6( ":" digits )  seven numbers: those of `BucketLedger`, in its order
 //! ```
 //!
 //! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without
@@ -21,7 +21,7 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, NS_PER_MS, TimedCount};
 use crate::clock::MAX_NOW_NS;
 use crate::core::shared::groups::{LeaseGroup, LeaseGroups};
-use crate::core::shared::ledger::BucketLedger;
+use crate::core::shared::ledger::{BucketLedger, MAX_DRAINED};
 use crate::limit::Limit;
 use crate::util::escape::Escaped;
 
@@ -142,9 +142,11 @@ impl SharedBucket {
             }),
         };
         let Some(ledger) = self.ledger else { return text };
-        let BucketLedger { began_ns, needed_until_ms, entries, lowered, refunds, last_grant_ns } =
-            ledger;
-        format!("{text}~{began_ns}:{needed_until_ms}:{entries}:{lowered}:{refunds}:{last_grant_ns}")
+        let BucketLedger { began_ns, needed_until_ms, entries, .. } = ledger;
+        let BucketLedger { lowered, refunds, last_grant_ns, drained_early, .. } = ledger;
+        format!(
+            "{text}~{began_ns}:{needed_until_ms}:{entries}:{lowered}:{refunds}:{last_grant_ns}:{drained_early}"
+        )
     }
 
     /// Returns the bucket with the time in which it fills for a call. The store keeps its text as long after each later call.
@@ -195,6 +197,7 @@ fn read_ledger(text: &str) -> Option<BucketLedger> {
         lowered: next()?,
         refunds: next()?,
         last_grant_ns: next()?,
+        drained_early: next().filter(|&units| units <= MAX_DRAINED)?,
     };
     numbers.next().is_none().then_some(ledger)
 }
@@ -313,6 +316,7 @@ mod tests {
                     lowered: u64::MAX,
                     refunds: until,
                     last_grant_ns: 0,
+                    drained_early: word.min(MAX_DRAINED),
                 });
                 let (word, leases) = (word | 1 << 24, LeaseGroups::default());
                 let bucket =

@@ -2,7 +2,7 @@
 
 use crate::core::shared::decide::{decide, read};
 use crate::core::shared::reversible::ReversibleCharge;
-use crate::core::shared::text::rule_time_ns;
+use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::limiter::batch::{MemberMode, Trial};
@@ -156,8 +156,11 @@ fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<Reversi
     }
     let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
     let unix_ns = found.unix_ns_of(at);
-    let before = read(&member.key, limit, text).ok()?.guarded(member.guard_limit(), unix_ns);
-    let after = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
+    let found = read(&member.key, limit, text).ok()?;
+    let before = found.guarded(member.guard_limit(), unix_ns);
+    let word = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
+    let limits = (limit, member.own_limit());
+    let after = SharedBucket { word, ..before }.with_drain(limits, found, unix_ns);
     ReversibleCharge::new(before, after, unix_ns)
 }
 
@@ -166,7 +169,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::shared::text::SharedBucket;
     use crate::limit::Limit;
 
     fn member_of(limit: &Limit) -> SharedMember {
@@ -189,9 +191,10 @@ mod tests {
         let times = vec![at_ns + 7, at_ns];
         let limit = Limit::new(5, 1, Duration::from_secs(60)).unwrap();
         let spent = |bucket: SharedBucket, cost| {
-            limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap()
+            let word = limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap();
+            SharedBucket { word, ..bucket }
         };
-        let before = SharedBucket { word: spent(SharedBucket::default(), 1), ..Default::default() };
+        let before = spent(SharedBucket::default(), 1);
         let member = member_of(&limit);
         let texts = vec![None, Some(before.text(&limit).into_bytes().into())];
         let found = Found { unix_ns: at_ns + 7, denied: None, texts, leased: vec![0; 2], times };

@@ -2,7 +2,7 @@
 --
 -- KEYS: the members' buckets. ARGV: 1 if a member asks for a lease, else 0; then for each member its rule (g, w or l), its mode
 -- (0: can deny and is charged, 1: can deny, 2: is charged, 3: neither), its cost, the least ms for which its text is kept, and
--- the numbers of its rule; and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
+-- the numbers of its rule (of l the last one is the drip rate without the call's factor); and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
 -- the granted and the unspent units of the lease that ends (0 0 0 for none).
 -- Answer: the time in s and us, the first member that denies (0: none, the batch is charged; -1: a text is no bucket, nothing
 -- is written), and the members' texts before; then, if a member asks for a lease, the units of each member's lease.
@@ -17,6 +17,8 @@ local call, find, sub = redis.call, string.find, string.sub
 local LAST_MS = 2127592613886
 -- The longest time that a server accepts, about 146 years.
 local LONGEST_MS = 4611686018427
+-- The most units in a ledger that were drained early.
+local MAX_DRAINED = 9007199254740991
 
 local time, any_beside = redis.call('TIME'), false
 local now_s, now_ns = time[1] + 0, time[2] * 1000
@@ -44,7 +46,7 @@ end
 -- A member `m` has its rule, the numbers of its limit, and its bucket in `a` and `b`: of g the time at which it is full, in s and
 -- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it, and in `fills` the ms in
 -- which it fills from empty by the slowest factor of its calls. It has the text of the end of its block in `till`, groups of
--- leases in `groups`, and the text of its ledger in `ledger`, if its text has them.
+-- leases in `groups`, and the numbers of its ledger, as texts, in `ledger`, if its text has them.
 
 -- The bucket of a leaky bucket at a time.
 local function level(m, ms)
@@ -92,17 +94,17 @@ if any_beside or ARGV[1] == '1' then
 
     -- Reads a ledger, which only the node's rules use. Returns nil for no ledger.
     function read_ledger(m, ledger)
-        local from, needed_ms = 1, nil
-        for i = 1, 6 do
+        local from, numbers = 1, {}
+        for i = 1, 7 do
             local colon = find(ledger, ':', from, true)
-            if (colon == nil) ~= (i == 6) then return nil end
-            local number = sub(ledger, from, (colon or 0) - 1)
-            if not is_number(number, LARGEST) then return nil end
-            if i == 2 then needed_ms = number + 0 end
+            if (colon == nil) ~= (i == 7) then return nil end
+            numbers[i] = sub(ledger, from, (colon or 0) - 1)
+            if not is_number(numbers[i], LARGEST) then return nil end
             from = colon and colon + 1
         end
-        if needed_ms > LAST_MS then return nil end
-        m.ledger, m.needed_ms, m.beside_ms = '~' .. ledger, needed_ms, needed_ms
+        local needed_ms = numbers[2] + 0
+        if needed_ms > LAST_MS or numbers[7] + 0 > MAX_DRAINED then return nil end
+        m.ledger, m.needed_ms, m.beside_ms = numbers, needed_ms, needed_ms
         return true
     end
 
@@ -277,8 +279,15 @@ local function read(m, text)
         m.began = m.a
     end
     if m.rule == 'l' then
+        local at, count, has_groups = m.a, m.b, m.groups and m.groups[1]
         if m.groups then guard(m) end
         m.a, m.b = level(m, now_ms)
+        if m.own_rate > m.rate and count > 0 then
+            -- What the limit itself would have left. Leases that have ended hide what has dripped out.
+            local own = math.max(0, count - quotient(m.a - at, m.own_rate) * m.drip)
+            m.drained = has_groups and count or own - m.b
+            m.drained_ms = at + math.ceil(count / m.drip) * m.own_rate + 1
+        end
         return true
     end
     local at_ms = math.max(now_ms, m.a)
@@ -290,6 +299,15 @@ local function read(m, text)
     end
     if m.b == 0 then m.a = at_ms end
     return true
+end
+
+-- Writes into the ledger that a call by a factor below 1 has let more drip out of the bucket than the limit itself.
+local function count_drained(m)
+    local ledger = m.ledger or { string.format('%d%09d', now_s, now_ns), '0', '0', '0', '0', '0', '0' }
+    local needed_ms = math.min(math.max(ledger[2] + 0, m.drained_ms), LAST_MS)
+    ledger[2] = string.format('%d', needed_ms)
+    ledger[7] = string.format('%d', math.min(ledger[7] + m.drained, MAX_DRAINED))
+    m.ledger, m.beside_ms = ledger, math.max(m.beside_ms or 0, needed_ms)
 end
 
 -- The text of a member's bucket, and the ms until it and what is beside it are not needed any more.
@@ -309,7 +327,7 @@ local function written(m)
             full_ms = full_ms + math.ceil(m.b / m.quota) * m.length
         end
     end
-    if not any_beside and not m.groups then return text, full_ms end
+    if not any_beside and not m.groups and not m.ledger then return text, full_ms end
     local groups = m.groups or {}
     if m.till or groups[1] then text = text .. '|' .. (m.till or '0') end
     for i = 1, #groups do
@@ -319,7 +337,8 @@ local function written(m)
         if i == #groups then full_ms = full_ms + math.max(0, groups[i].till - unix_ms) + (m.rate or 0) end
     end
     full_ms = math.max(full_ms, (m.beside_ms or 0) - unix_ms)
-    return text .. (m.ledger or ''), full_ms
+    if m.ledger then text = text .. '~' .. table.concat(m.ledger, ':') end
+    return text, full_ms
 end
 
 local asks, at, denied, leased, writes = ARGV[1] == '1', 2, 0, {}, {}
@@ -336,7 +355,8 @@ for i = 1, #KEYS do
         at = at + 3
     else
         m = { rule = rule, a = 0, b = 0, size = ARGV[at] + 0, drip = ARGV[at + 1] + 0, rate = ARGV[at + 2] + 0, fills = 0 }
-        at = at + 3
+        m.own_rate = ARGV[at + 3] + 0
+        at = at + 4
     end
     if not read(m, answer[i + 3]) then denied = -1 break end
     -- A ledger that is not needed any more is dropped. A window that owes units keeps its beginning, and so its ledger.
@@ -353,7 +373,10 @@ for i = 1, #KEYS do
     local a, b = charged(m, cost, cost_s, cost_ns)
     if a and not m.blocked then
         if mode == '0' or mode == '2' then
-            if cost ~= '0' then m.a, m.b, changed = a, b, true end
+            if cost ~= '0' then
+                m.a, m.b, changed = a, b, true
+                if (m.drained or 0) > 0 then count_drained(m) end
+            end
             if want > 0 then
                 leased[i] = lease(m, want, ARGV[at + 1] + 0)
                 changed = changed or leased[i] > 0

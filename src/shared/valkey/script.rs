@@ -187,7 +187,12 @@ fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
             (b"w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])
         }
         Rule::LeakyBucket(leaky) => {
-            (b"l", smallvec![leaky.size.into(), leaky.drip_size.into(), leaky.drip_rate_ms])
+            let own_rate_ms = match member.own_limit().rule() {
+                Rule::LeakyBucket(own) => own.drip_rate_ms,
+                _ => leaky.drip_rate_ms,
+            };
+            let (size, drip) = (leaky.size.into(), leaky.drip_size.into());
+            (b"l", smallvec![size, drip, leaky.drip_rate_ms, own_rate_ms])
         }
         Rule::Custom(_) => unreachable!("a custom algorithm is refused where the limits are made"),
     }

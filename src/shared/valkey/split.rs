@@ -192,7 +192,7 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
         let Some((wrote, _)) = written(member, decided, unix_ns) else { continue };
         let before = read(key, limit, text.as_deref())?.guarded(member.guard_limit(), unix_ns);
         let after = read(key, limit, Some(wrote.as_bytes()))?;
-        let charge = ReversibleCharge::new(before, after.word, unix_ns);
+        let charge = ReversibleCharge::new(before, after, unix_ns);
         let undone = charge
             .and_then(|it| it.rolled_back((limit, member.own_limit()), after, unix_ns, (*cost, 0)));
         let Some(mut new) = undone else { continue };
