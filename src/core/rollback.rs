@@ -223,7 +223,8 @@ impl<'g> LimitsView<'g> {
             if entry.is_refunded_since(mark) {
                 return None;
             }
-            let (lowered, drained_early) = (entry.lowered_since(mark), entry.drained_early_since(mark));
+            let (lowered, drained_early) =
+                (entry.lowered_since(mark), entry.drained_early_since(mark));
             let has_entries = lowered > 0 || drained_early > 0;
             if spent.converted_below.is_some_and(|below| word >= below || has_entries) {
                 // The ledger does not say in the units of which limit the word was lowered.

@@ -1,6 +1,7 @@
 //! Models of places in the future and of estimates: cancels and settlements beside spends and later places.
 
 use super::*;
+use crate::algorithm::factor::Factor;
 use crate::limiter::reserve::{Reservation, ReserveError};
 
 /// The bound on preemptions of the longest model. Without a bound it takes 16 s, and passes as well.
@@ -234,6 +235,41 @@ fn settle_vs_spend() {
     );
     let because = "another charge is forgotten in part";
     fails_with(Fault::RefundForSettle, because, settle_vs_spend_model);
+}
+
+/// Excluded: a charge with a factor empties a leaky bucket. A settlement takes the units of that charge for those that its
+/// own charge has left in the bucket.
+fn settle_vs_spend_with_factor_model() {
+    let rate = Duration::from_millis(10);
+    let limit = Limit::leaky_bucket(10, rate, 1).unwrap();
+    let (clock, hand) = Clock::manual();
+    let limiter =
+        exact(Limits::builder().limit("A", IdFormat::String, limit).unwrap().build(), clock);
+    let (_, receipt) = limiter.limit("A").unwrap().spend_estimate("k", 3).unwrap();
+    let receipt = receipt.unwrap();
+    hand.advance(2 * rate);
+    let settler = loom::thread::spawn(move || receipt.settle(0));
+    let spender = spawn(&limiter, |limiter| {
+        let limit = limiter.limit("A").unwrap();
+        limit.scaled(Factor::from_millionths(250_000)).spend("k", 3).unwrap().allowed()
+    });
+    let _ = settler.join().unwrap();
+    assert!(spender.join().unwrap());
+    let left = remaining(&limiter, "A");
+    assert!(left <= 7, "another charge is forgotten in part: {left} are left");
+    assert_eq!(left, 7, "the unused part of the estimate stays");
+}
+
+#[test]
+fn settle_vs_spend_with_factor() {
+    explore(settle_vs_spend_with_factor_model);
+    assert!(coverage::count(Race::RolledBack) > 0, "no rollback came before the other charge");
+    assert!(
+        coverage::count(Race::RolledBackBeneath) > 0,
+        "no rollback came beneath the other charge"
+    );
+    let because = "another charge is forgotten in part";
+    fails_with(Fault::DrainNotCounted, because, settle_vs_spend_with_factor_model);
 }
 
 /// Excluded: of two estimates that are settled to nothing, the later settlement uses a base that the other has moved.

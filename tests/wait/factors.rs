@@ -79,6 +79,58 @@ fn denied_factor_keeps_debt_of_leaky_bucket() {
     }
 }
 
+/// Calls by a factor below 1 let more drip out of a leaky bucket than the limit itself. A settlement of a charge that they have
+/// let drip out returns nothing of theirs, whether another settlement has come between or not.
+#[test]
+fn emptied_by_factor_returns_own_units() {
+    for engine in ENGINES {
+        for (has_settlement, at_ms, left) in
+            [(true, 3_100, 7), (false, 3_000, 7), (false, 1_600, 8)]
+        {
+            let (clock, hand) = Clock::manual();
+            let leaky = Limit::leaky_bucket(10, ms(1_000), 1).unwrap();
+            let own = limiter_on(&leaky, clock, engine).limit("Own").unwrap();
+            let estimate = |cost| own.spend_estimate("id", cost).unwrap().1.unwrap();
+            let first = estimate(5);
+            if has_settlement {
+                let second = estimate(1);
+                assert!(own.spend("id", 1).unwrap().allowed());
+                let _ = second.settle(0);
+            }
+            hand.set(ms(at_ms));
+            let scaled = own.scaled("0.5".parse().unwrap());
+            // By the factor two units drip out a second.
+            assert!(scaled.spend("id", 3).unwrap().allowed());
+            hand.advance(ms(100));
+            let _ = first.settle(0);
+            let remaining = own.check("id", 0).unwrap().remaining();
+            assert_eq!(remaining, Some(left), "{engine:?} {has_settlement} {at_ms}");
+        }
+    }
+}
+
+/// A charge by a factor above 1 counts units that have dripped out by the limit itself. Its rollback leaves them to the
+/// calls with that factor, and returns its own.
+#[test]
+fn settled_factor_returns_no_dripped_units() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        hand.set(ms(1_000));
+        let leaky = Limit::leaky_bucket(100, ms(100), 1).unwrap();
+        let (limiter, _, hook) = with_hook(&leaky, clock, engine);
+        let own = limiter.limit("Own").unwrap();
+        assert!(own.spend("id", 50).unwrap().allowed());
+        hand.advance(ms(4_000));
+        denied_with_factor(&limiter, &hook, "2", |own| {
+            let scaled = own.scaled("2".parse().unwrap());
+            assert!(scaled.spend("id", 1).unwrap().allowed());
+        });
+        // By the factor 30 of the 50 units are left; its size is 50.
+        let scaled = own.scaled("2".parse().unwrap());
+        assert_eq!(scaled.check("id", 0).unwrap().remaining(), Some(50 - 30 - 1), "{engine:?}");
+    }
+}
+
 /// By a factor above 1 an ended window counts as used up, and a later one as open. A denied batch does not leave it open for
 /// the calls that came meanwhile.
 #[test]

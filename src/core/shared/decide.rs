@@ -75,8 +75,8 @@ fn decide_one(
     let decision = outcome.decision;
     let charged = outcome.word.filter(|_| mode.is_charged());
     let limits = (limit, member.own_limit());
-    let charged = charged
-        .map(|word| SharedBucket { word, ..bucket }.with_drain(limits, in_text, unix_ns));
+    let charged =
+        charged.map(|word| SharedBucket { word, ..bucket }.with_drain(limits, in_text, unix_ns));
     let new = charged.or(ended);
     let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
     let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));

@@ -4,9 +4,7 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::TimedCount;
 use crate::core::shared::decide::full_in_ms;
 use crate::core::shared::ledger::{BucketLedger, LedgerEntry, MAX_DRAINED};
-use crate::core::shared::text::{
-    LAST_UNIX_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms,
-};
+use crate::core::shared::text::{LAST_UNIX_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms};
 use crate::limit::Limit;
 
 impl SharedBucket {
@@ -64,7 +62,8 @@ impl SharedBucket {
         // The charges from before have drained when the bucket would have been full by the limit itself.
         let drips = count.div_ceil(leaky.drip_size.into());
         let full_ms = start_unix_ms(at_ms).saturating_add(drips.saturating_mul(leaky.drip_rate_ms));
-        ledger.needed_until_ms = ledger.needed_until_ms.max(full_ms.saturating_add(1)).min(LAST_UNIX_MS);
+        ledger.needed_until_ms =
+            ledger.needed_until_ms.max(full_ms.saturating_add(1)).min(LAST_UNIX_MS);
         SharedBucket { ledger: Some(ledger), ..self }
     }
 

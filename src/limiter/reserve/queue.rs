@@ -225,7 +225,10 @@ impl History<'_> {
         if is_last {
             // The word is as if the call had charged the actual cost at first.
             let [before, after] = [before, after].map(|word| TimedCount::from_word(word));
-            assert_eq!((before.at_ms, before.count - after.count), (after.at_ms, open.cost - actual));
+            assert_eq!(
+                (before.at_ms, before.count - after.count),
+                (after.at_ms, open.cost - actual)
+            );
             self.queue.remove(open.number, open.cost - actual);
             self.lowerings += 1;
             return;

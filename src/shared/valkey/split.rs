@@ -275,7 +275,7 @@ mod tests {
         let leaky = Limit::leaky_bucket(20, second, 1).unwrap();
         // 12 units drain for 12 s.
         let text = undone(&leaky, &format!("{at_ms}:10"), true);
-        let ledger = format!("{at_ms}:10~{at_ns}:{}:1:0:0:0", at_ms + 12_001);
+        let ledger = format!("{at_ms}:10~{at_ns}:{}:1:0:0:0:0", at_ms + 12_001);
         assert_eq!(text, ledger);
         assert_eq!(undone(&leaky, &format!("{at_ms}:10"), false), format!("{at_ms}:10"));
         // A lease of 8 units has ended 5 s ago: 3 of them are missing still.

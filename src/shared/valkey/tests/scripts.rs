@@ -176,6 +176,8 @@ struct Seen {
     blocked: u64,
     leased: u64,
     with_ledger: u64,
+    /// Texts that say that a factor has let units drip out early.
+    drained: u64,
     /// Batches for the script that has only plain gcra.
     plain: u64,
 }
@@ -369,6 +371,7 @@ impl World {
             };
             self.seen.charged += 1;
             self.seen.with_ledger += u64::from(text.contains('~'));
+            self.seen.drained += u64::from(text.contains('~') && !text.ends_with(":0"));
             assert_eq!(
                 shown(&after[at..=at]),
                 [text],
@@ -403,8 +406,9 @@ fn scripts_decide_and_write_as_the_rules() {
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {
             world.step();
         }
-        let Seen { charged, denied, unreadable, blocked, leased, with_ledger, plain } = world.seen;
-        assert!(with_ledger > 10, "{:?}", world.seen);
+        let Seen { charged, denied, unreadable, blocked, leased, with_ledger, drained, plain } =
+            world.seen;
+        assert!(with_ledger > 10 && drained > 10, "{:?}", world.seen);
         assert!(
             charged > 300 && denied > 300 && leased > 100 && unreadable > 20 && blocked > 20,
             "{:?}",
