@@ -92,7 +92,7 @@ fn ledgers_and_leases_end_at_their_ms() {
         for (limit, bucket) in &buckets {
             for before_ms in [2, 1, 0, 1_200] {
                 let at_ms = NOW_MS + 1 - before_ms;
-                edges.charge(&format!("{bucket}~1:{at_ms}:1:5:0:0"), &member("a", limit, 1));
+                edges.charge(&format!("{bucket}~1:{at_ms}:1:5:0:0:0"), &member("a", limit, 1));
                 // The later group is still leased when the first one ends.
                 let groups = format!("{bucket}|0|{at_ms}|5|{}|7", NOW_MS + 900);
                 edges.charge(&groups, &member("a", limit, 1));
@@ -110,7 +110,7 @@ fn windows_drop_ledgers_by_their_start() {
         let starts = [0, 400, 999, 1_000, 2_500].map(|before_ms| NOW_MS - before_ms);
         for start_ms in starts {
             for needed_ms in [start_ms - 1, start_ms, start_ms + 1, NOW_MS, NOW_MS + 1] {
-                let ledger = format!("~1:{needed_ms}:1:5:0:0");
+                let ledger = format!("~1:{needed_ms}:1:5:0:0:0");
                 // The last one owes units of three windows.
                 for count in [0, 1, 4, 5, 14] {
                     edges.charge(&format!("{start_ms}:{count}{ledger}"), &member("a", &window, 1));
@@ -136,6 +136,48 @@ fn leases_of_counts_drain_by_the_factor() {
             let text = format!("{}:3|0|{}|7", NOW_MS - 1_500, NOW_MS - ended_ms);
             assert!(edges.charge(&text, &member).0);
         }
+    });
+}
+
+/// What a call with a factor below 1 drains early is written into the ledger, which is kept until the charges before have
+/// drained by the limit itself.
+#[test]
+fn drains_by_factors_are_in_the_ledger() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let own = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
+        let mut charged = |millionths, text: &str| {
+            let scaled = own.scaled(Factor::from_millionths(millionths)).unwrap().unwrap();
+            let unscaled = Some(Box::new(own.clone()));
+            let keep_ms = 40_001;
+            let member = SharedMember { unscaled, keep_ms, ..member("a", &scaled, 1) };
+            assert!(edges.charge(text, &member).0);
+            edges.connection.get::<_, String>("a").unwrap()
+        };
+        let (last_ms, began_ns) = (NOW_MS - 3_250, NOW_MS * MS);
+        let full_ms = last_ms + 10_001;
+        // In 3.25 s six units drip out by the factor 0.5, and three by the limit itself up to the sixth drip.
+        let drained = charged(500_000, &format!("{last_ms}:10"));
+        let at_ms = last_ms + 3_000;
+        assert_eq!(drained, format!("{at_ms}:5:40001~{began_ns}:{full_ms}:0:0:0:0:3"));
+        // A bucket that is empty by the factor: the limit itself would have three units less at this time.
+        let drained = charged(100_000, &format!("{last_ms}:10"));
+        assert_eq!(drained, format!("{NOW_MS}:1:40001~{began_ns}:{full_ms}:0:0:0:0:7"));
+        // A ledger that is there stays needed.
+        let until_ms = NOW_MS + 60_000;
+        let most = (1_u64 << 53) - 1;
+        for (before, after) in [(4, 7), (most - 3, most), (most - 1, most), (most, most)] {
+            let ledger = |units| format!("~1:{until_ms}:2:18446744073709551615:0:0:{units}");
+            let drained = charged(500_000, &format!("{last_ms}:10{}", ledger(before)));
+            assert_eq!(drained, format!("{at_ms}:5:40001{}", ledger(after)));
+        }
+        // By a factor above 1, and when no unit has dripped out early, there is no entry.
+        assert_eq!(
+            charged(2_000_000, &format!("{last_ms}:10")),
+            format!("{}:10:40001", last_ms + 2_000)
+        );
+        assert_eq!(charged(500_000, &format!("{NOW_MS}:10")), format!("{NOW_MS}:11:40001"));
     });
 }
 

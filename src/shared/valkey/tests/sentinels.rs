@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::cmd;
@@ -61,7 +62,9 @@ impl Sentinel {
 fn store_of(sentinels: [&Sentinel; 2]) -> ValkeyStore {
     let [one, other] = sentinels.map(|sentinel| sentinel.port);
     let url = format!("redis-sentinel://127.0.0.1:{one},127.0.0.1:{other}/main");
-    ValkeyStore::start(&options_of(&url)).unwrap()
+    // No call is late because other tests use the processor.
+    let options = options_of(&url).answer_timeout(Duration::from_secs(2)).unwrap();
+    ValkeyStore::start(&options).unwrap()
 }
 
 /// Checks a bucket, which writes nothing; returns the error.
