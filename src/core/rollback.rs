@@ -293,7 +293,11 @@ impl<'g> LimitsView<'g> {
 
     /// Changes the word of a key that the lock-free table finds at once, and returns whether it does. No look comes
     /// before, so that each call of `step` is an attempt to swap.
-    fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
+    pub(super) fn change_known(
+        self,
+        key: &StoreKey<'_>,
+        step: impl FnMut(u64) -> Option<u64>,
+    ) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();
         // The generation and the limit of the word must be the caller's. The tag does not have all bits of the

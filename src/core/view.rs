@@ -229,15 +229,7 @@ impl<'g> LimitsView<'g> {
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
         if let Some(own) = self.scaled_from(key, limit) {
-            let entry = self.inner.ledger.entry(key);
-            let counted = |word, at_ns| {
-                let outcome = ask(word, at_ns);
-                if outcome.word.is_some() {
-                    entry.count_drained_early(own.drained_early(limit, word, at_ns));
-                }
-                outcome
-            };
-            return self.charge_asking(key, limit, now_ns, (counted, ask));
+            return self.charge_scaled(key, (limit, own), now_ns, ask);
         }
         if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
@@ -251,6 +243,35 @@ impl<'g> LimitsView<'g> {
         };
         let again = |word, at_ns| last.get().unwrap_or_else(|| ask(word, at_ns));
         self.charge_asking(key, limit, now_ns, (first, again))
+    }
+
+    /// Like [`charge`](LimitsView::charge), for a leaky bucket that a factor has scaled: the ledger counts what the charge
+    /// drains early.
+    fn charge_scaled(
+        self,
+        key: &StoreKey<'_>,
+        (limit, own): (&Limit, &Limit),
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome + Copy,
+    ) -> Result<Spent, Outdated> {
+        let entry = self.inner.ledger.entry(key);
+        let counted = |word, at_ns| {
+            let outcome = ask(word, at_ns);
+            if outcome.word.is_some() {
+                entry.count_drained_early(own.drained_early(limit, word, at_ns));
+            }
+            outcome
+        };
+        // Without a look before the attempts to swap, so that nothing is counted twice.
+        let mut word = 0;
+        let is_known = self.change_known(key, |found| {
+            word = found;
+            if found == 0 { None } else { counted(found, now_ns).word }
+        });
+        if is_known && word != 0 {
+            return Ok(Spent::new(ask(word, now_ns), word, now_ns, ChargedTo::OwnCell));
+        }
+        self.charge_asking(key, limit, now_ns, (counted, ask))
     }
 
     /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again`

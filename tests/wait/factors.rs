@@ -84,9 +84,7 @@ fn denied_factor_keeps_debt_of_leaky_bucket() {
 #[test]
 fn emptied_by_factor_returns_own_units() {
     for engine in ENGINES {
-        for (has_settlement, at_ms, left) in
-            [(true, 3_100, 7), (false, 3_000, 7), (false, 1_600, 8)]
-        {
+        for (has_settlement, at_ms) in [(true, 3_100), (false, 3_000), (false, 1_600)] {
             let (clock, hand) = Clock::manual();
             let leaky = Limit::leaky_bucket(10, ms(1_000), 1).unwrap();
             let own = limiter_on(&leaky, clock, engine).limit("Own").unwrap();
@@ -104,7 +102,7 @@ fn emptied_by_factor_returns_own_units() {
             hand.advance(ms(100));
             let _ = first.settle(0);
             let remaining = own.check("id", 0).unwrap().remaining();
-            assert_eq!(remaining, Some(left), "{engine:?} {has_settlement} {at_ms}");
+            assert_eq!(remaining, Some(7), "{engine:?} {has_settlement} {at_ms}");
         }
     }
 }
