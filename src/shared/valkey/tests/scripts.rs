@@ -413,15 +413,16 @@ fn scripts_decide_and_write_as_the_rules() {
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {
             world.step();
         }
-        let Seen { charged, denied, unreadable, blocked, leased, with_ledger, drained, plain } =
-            world.seen;
-        assert!(with_ledger > 10 && drained > 5, "{:?}", world.seen);
-        assert!(
-            charged > 300 && denied > 300 && leased > 100 && unreadable > 20 && blocked > 20,
-            "{:?}",
-            world.seen
-        );
-        assert!(plain > 200, "{:?}", world.seen);
+        let seen = &world.seen;
+        let is_met = seen.with_ledger > 10
+            && seen.drained > 5
+            && seen.charged > 300
+            && seen.denied > 300
+            && seen.leased > 100
+            && seen.unreadable > 20
+            && seen.blocked > 20
+            && seen.plain > 200;
+        assert!(is_met, "{seen:?}");
         println!("{:?}", world.seen);
     });
 }
