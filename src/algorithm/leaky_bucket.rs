@@ -88,6 +88,11 @@ impl LeakyBucket {
         self.level(word, now_ns).counter
     }
 
+    /// The units in the bucket with the word `high` at the time of the word `low`.
+    pub(crate) fn count_at_time_of(&self, high: u64, low: u64) -> u64 {
+        self.counter_at_ms(high, TimedCount::from_word(low).at_ms)
+    }
+
     /// The units in the bucket in a millisecond at or after the word's own time.
     fn counter_at_ms(&self, word: u64, at_ms: u64) -> u64 {
         self.counter_at(word, first_ns_of(at_ms))
@@ -185,6 +190,8 @@ impl Algorithm for LeakyBucket {
     /// bucket empty: so no more drips have come than drip rates have passed since the charge's word, whatever has emptied
     /// the bucket or put its drips off meanwhile.
     ///
+    /// A charge with a factor below 1 may have let more drip out than it has added. Then its rollback adds what is missing.
+    ///
     /// If the bucket would have been empty without the charge, the charges of other calls would have started their drips
     /// later. The word does not say when, so the next drip comes a whole drip rate from now, and the bucket is worse off
     /// by at most the time for which the charge was held. If other calls may have reservations in the future, nothing is
@@ -195,23 +202,30 @@ impl Algorithm for LeakyBucket {
         }
         let (timed, after) = (TimedCount::from_word(word), TimedCount::from_word(charge.after));
         let now_ns = now_ns();
+        let level = self.level(word, now_ns);
+        let in_front = self.counter_at_ms(charge.before, after.at_ms);
+        let Some(cost) = after.count.checked_sub(in_front) else {
+            // By its factor the charge has let more drip out than it has added. All of it is missing: drips since may have
+            // taken units of other calls in its place.
+            let missing = in_front - after.count;
+            let counter = level.counter.saturating_add(missing).min(MAX_COUNT);
+            return (counter > level.counter).then(|| level.word(counter));
+        };
         if now_ns < charge.now_ns || timed.at_ms < after.at_ms {
             // The clock went back and does not tell what has dripped, or another call has refunded.
             return None;
         }
-        let level = self.level(word, now_ns);
-        if charge.last_grant_ns > now_ns
-            && level.counter.saturating_add(charge.lowered) > self.size()
-        {
+        // A reservation waits as long as the bucket has more than its size, with the units that did not drip out.
+        let with_removed =
+            level.counter.saturating_add(charge.lowered).saturating_add(charge.drained_early);
+        if charge.last_grant_ns > now_ns && with_removed > self.size() {
             return None;
         }
-        let in_front = self.counter_at_ms(charge.before, after.at_ms);
-        let cost = after.count.saturating_sub(in_front);
-        // Less the rollbacks since the charge.
-        let in_front = in_front.saturating_sub(charge.lowered);
         let drips = (level.now_ms - after.at_ms) / self.drip_rate_ms;
         let dripped = drips.saturating_mul(u64::from(self.drip_size));
         let drained = dripped.saturating_add(charge.drained_early);
+        // Less the rollbacks since the charge.
+        let in_front = in_front.saturating_sub(charge.lowered);
         let returned = cost.saturating_sub(drained.saturating_sub(in_front));
         // A refund since may have left less than the charge. Never go below the units that would be left without it.
         let floor = in_front.saturating_sub(drained).min(level.counter);
@@ -266,5 +280,30 @@ impl Algorithm for LeakyBucket {
 
     fn name(&self) -> &'static str {
         LeakyBucket::NAME
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::timed_count::NS_PER_MS;
+
+    /// The limit itself drips at 1000, 2000 and 3000 ms, the scaled one each 700 or 3000 ms.
+    #[test]
+    fn found_units_are_those_at_the_last_drip() {
+        let own = LeakyBucket { size: 10, drip_size: 1, drip_rate_ms: 1_000 };
+        let scaled = |drip_rate_ms| LeakyBucket { drip_rate_ms, ..own };
+        let before = TimedCount { at_ms: 1, count: 9 }.word();
+        for (drip_rate_ms, last_drip_ms, found, own_units, early) in [
+            (700, 2_801, 5, 7, 2),
+            (100, 3_101, 0, 6, 6),
+            (3_000, 3_001, 8, 6, 0),
+            (1_000, 3_001, 6, 6, 0),
+        ] {
+            let units = own.found_by(&scaled(drip_rate_ms), before, 3_100 * NS_PER_MS + 1);
+            assert_eq!(units, FoundUnits { last_drip_ms, found, own: own_units });
+            assert_eq!(units.drained_early(), early);
+            assert_eq!(units.before(), found.max(own_units));
+        }
     }
 }

@@ -155,8 +155,12 @@ impl Rule {
     pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
         match self {
             Rule::Gcra(_) | Rule::Custom(_) => high.saturating_sub(low),
-            Rule::Window(_) | Rule::LeakyBucket(_) => {
+            Rule::Window(_) => {
                 timed_count::count_in(high).saturating_sub(timed_count::count_in(low))
+            }
+            // What has dripped out in between is no lowering.
+            Rule::LeakyBucket(leaky) => {
+                leaky.count_at_time_of(high, low).saturating_sub(timed_count::count_in(low))
             }
         }
     }

@@ -3,7 +3,6 @@
 use crate::algorithm::Charge;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
-use crate::algorithm::timed_count::count_in;
 use crate::clock::MAX_NOW_NS;
 use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::used_units;
@@ -106,31 +105,20 @@ impl Limit {
         if self == scaled || charge.is_last(word) {
             return self.rule().roll_back(word, charge, now_ns);
         }
-        let charge = self.seen_charge(scaled, charge);
+        if let (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) = (self.rule(), scaled.rule()) {
+            // The charge charges no units that were in the bucket before by either of the two limits.
+            let before = own.found_by(scaled, charge.before, charge.now_ns).word_before();
+            return self.rule().roll_back(word, Charge { before, ..charge }, now_ns);
+        }
         let owing = self.owing_removed(word, charge, now_ns());
         owing.or_else(|| self.rule().roll_back(word, charge, now_ns))
     }
 
-    /// Returns `charge`, by the limit `scaled`, with the word before it as this limit sees it. It charges no units that
-    /// were in the bucket before by either of the two limits. The charge is not the bucket's last one.
-    fn seen_charge(&self, scaled: &Limit, charge: Charge) -> Charge {
-        match (self.rule(), scaled.rule()) {
-            (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) => {
-                let found = own.found_by(scaled, charge.before, charge.now_ns);
-                Charge { before: found.word_before(), ..charge }
-            }
-            _ => charge,
-        }
-    }
-
-    /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because more
-    /// drips out by the scaled limit. `None` if it has removed none. `charge`: [as this limit sees it](Limit::seen_charge).
+    /// Adds to `word` the units that `charge`, by a scaled limit, has removed from a bucket of this limit, because a scaled
+    /// window that owes units loses more of them. `None` if it has removed none.
     fn owing_removed(&self, word: u64, charge: Charge, now_ns: u64) -> Option<u64> {
-        // At the charge's time: later, what other calls have charged would have dripped out after these units.
-        let used = |word| match self.rule() {
-            Rule::LeakyBucket(_) => Some(count_in(word)),
-            rule => used_units(rule, word, charge.now_ns),
-        };
+        // At the charge's time: later, what other calls have charged would have passed after these units.
+        let used = |word| used_units(self.rule(), word, charge.now_ns);
         let removed = used(charge.before)?.checked_sub(used(charge.after)?)?;
         if removed == 0 {
             return None;

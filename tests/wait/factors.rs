@@ -107,6 +107,48 @@ fn emptied_by_factor_returns_own_units() {
     }
 }
 
+/// A reservation waits also while a call by a factor has left no more than the size in the bucket: nothing in front of it comes
+/// back.
+#[test]
+fn settlement_before_waiting_place_returns_nothing() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let leaky = Limit::leaky_bucket(10, ms(10), 1).unwrap();
+        let own = limiter_on(&leaky, clock, engine).limit("Own").unwrap();
+        let estimate = own.spend_estimate("id", 10).unwrap().1.unwrap();
+        assert_eq!(place(&own, 5).wait(), ms(50));
+        hand.set(ms(6));
+        assert!(own.scaled("0.1".parse().unwrap()).spend("id", 1).unwrap().allowed());
+        let _ = estimate.settle(0);
+        hand.set(ms(50));
+        // 5 units are granted now, and 10 are the most at one instant.
+        assert_eq!(own.check("id", 0).unwrap().remaining(), Some(4), "{engine:?}");
+    }
+}
+
+/// A charge counts what it drains early once, and drips are no rollbacks.
+#[test]
+fn settlements_return_all_that_is_left() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let leaky = Limit::leaky_bucket(20, ms(10), 1).unwrap();
+        let own = limiter_on(&leaky, clock, engine).limit("Own").unwrap();
+        let remaining = |id: &str| own.check(id, 0).unwrap().remaining();
+        let [one, two] = [10, 5].map(|cost| own.spend_estimate("id", cost).unwrap().1.unwrap());
+        assert!(own.spend("id", 1).unwrap().allowed());
+        let estimate = own.spend_estimate("other", 10).unwrap().1.unwrap();
+        hand.set(ms(6));
+        assert!(own.scaled("0.1".parse().unwrap()).spend("other", 1).unwrap().allowed());
+        let _ = estimate.settle(0);
+        assert_eq!(remaining("other"), Some(19), "{engine:?}: 6 of 10 have dripped out");
+        hand.set(ms(50));
+        let _ = one.settle(0);
+        assert_eq!(remaining("id"), Some(14), "{engine:?}: 5 of 10 have dripped out");
+        let _ = two.settle(0);
+        assert_eq!(remaining("id"), Some(19), "{engine:?}: none of 5");
+    }
+}
+
 /// A charge by a factor above 1 counts units that have dripped out by the limit itself. Its rollback leaves them to the
 /// calls with that factor, and returns its own.
 #[test]

@@ -110,8 +110,16 @@ pub(crate) fn written(
     unix_ns: u64,
 ) -> Option<(String, u64)> {
     let bucket = decided.new?.with_fill_time(&member.limit, member.keep_ms);
-    let limits = (&member.limit, member.guard_limit());
-    Some((bucket.text(&member.limit), kept_ms(limits, bucket, unix_ns, member.keep_ms)))
+    Some((bucket.text(&member.limit), member.kept_ms(bucket, unix_ns)))
+}
+
+impl SharedMember {
+    /// Returns the ms for which the store keeps a bucket after a call: by the call's limit, and by the limit without its
+    /// factor, by which the bucket may be full later.
+    pub(crate) fn kept_ms(&self, bucket: SharedBucket, unix_ns: u64) -> u64 {
+        let by = |limit| kept_ms((limit, self.guard_limit()), bucket, unix_ns, self.keep_ms);
+        by(&self.limit).max(by(self.own_limit()))
+    }
 }
 
 /// Returns the ms for which the store keeps a bucket: until it is full again by a call's limit, its ledger is not needed any

@@ -70,12 +70,12 @@ impl SharedBucket {
     /// Drops a ledger that no rollback needs any more.
     pub(super) fn without_old_ledger(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
         let is_needed = |ledger: &BucketLedger| {
-            // A window that owes units keeps its beginning, and a rollback finds the charges of the word's window.
-            let window_ms = start_unix_ms(TimedCount::from_word(self.word).at_ms);
-            let has_old_window = matches!(limit.rule(), Rule::Window(_))
-                && self.word != 0
-                && window_ms < ledger.needed_until_ms;
-            has_old_window || ledger.needed_until_ms > unix_ms(unix_ns)
+            // A window that owes units keeps its beginning, and a rollback finds the charges of the word's window. And after
+            // a word from before, the clock may go back behind the time until which the ledger is needed.
+            let at_ms = start_unix_ms(TimedCount::from_word(self.word).at_ms);
+            let has_old_word =
+                limit.rule().gcra().is_none() && self.word != 0 && at_ms < ledger.needed_until_ms;
+            has_old_word || ledger.needed_until_ms > unix_ms(unix_ns)
         };
         SharedBucket { ledger: self.ledger.filter(is_needed), ..self }
     }

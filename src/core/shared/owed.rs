@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::decide::read;
 use crate::core::shared::text::{SharedBucket, rule_time_ns};
 use crate::core::shared::{Change, SharedMember, SharedMode};
 use crate::error::Error;
@@ -136,7 +136,7 @@ impl OwedBucket {
     }
 
     /// Returns the word of the bucket with the units charged, to empty at most.
-    pub(crate) fn charged(&self, bucket: SharedBucket, unix_ns: u64) -> Option<u64> {
+    fn charged(&self, bucket: SharedBucket, unix_ns: u64) -> Option<u64> {
         self.limit.rule().owe(bucket.word, rule_time_ns(unix_ns), self.units, 0)
     }
 
@@ -156,8 +156,7 @@ impl OwedBucket {
             charged.with_fill_time(&self.limit, self.keep_ms)
         });
         Ok(new.map(|new| {
-            let keep_ms = |limit| kept_ms((limit, guard), new, unix_ns, self.keep_ms);
-            let keep_ms = keep_ms(&self.limit).max(keep_ms(guard));
+            let keep_ms = member.kept_ms(new, unix_ns);
             let after = Some((new.text(&self.limit).into_boxed_str(), keep_ms));
             Change { key: self.key.clone(), before: before.map(Into::into), after }
         }))
@@ -169,6 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::algorithm::factor::Factor;
 
     fn admitted(key: &str, cost: u64) -> SharedMember {
         let limit = Limit::new(20, 1, Duration::from_secs(1)).unwrap();
@@ -271,6 +271,20 @@ mod tests {
         assert_eq!(owed.buckets.len(), MAX_BUCKETS);
         owed.add(&admitted("0", 1));
         assert_eq!(owed.buckets["0"][0].units, 2);
+    }
+
+    #[test]
+    fn reports_note_what_is_drained_early() {
+        let own = Limit::leaky_bucket(10, Duration::from_secs(20), 1).unwrap();
+        let limit = own.scaled(Factor::from_millionths(250_000)).unwrap().unwrap();
+        let mut owed = Owed::default();
+        let unscaled = Some(Box::new(own));
+        owed.add(&SharedMember { limit, unscaled, ..admitted("a", 10) });
+        let bucket = owed.take(1).unwrap().buckets.remove(0);
+        let unix_ns = 1_790_000_050_000_000_000;
+        let change = bucket.change(Some(b"1790000000000:10"), unix_ns).unwrap().unwrap();
+        let text = format!("1790000050000:10~{unix_ns}:1790000200001:0:0:0:0:8");
+        assert_eq!(*change.after.unwrap().0, *text);
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl History<'_> {
         }
         if is_last {
             // The word is as if the call had charged the actual cost at first.
-            let [before, after] = [before, after].map(|word| TimedCount::from_word(word));
+            let [before, after] = [before, after].map(TimedCount::from_word);
             assert_eq!(
                 (before.at_ms, before.count - after.count),
                 (after.at_ms, open.cost - actual)
@@ -365,7 +365,7 @@ fn rollbacks_return_own_units_beside_factors() {
                 }
             }
             println!("{limit}, {engine:?}: returned {} of {} units", sums.returned, sums.there);
-            assert!(sums.returned > sums.there / 2, "{limit}: {sums:?}");
+            assert!(sums.returned > sums.there / 10 * 8, "{limit}: {sums:?}");
         }
     }
 }

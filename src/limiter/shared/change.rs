@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{kept_ms, read};
+use crate::core::shared::decide::read;
 use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
@@ -173,10 +173,8 @@ pub(super) async fn change_bucket<R>(
             || new.ledger.is_some()
             // A bucket that is full by this limit may owe units by that of a call with a factor.
             || new.word != 0;
-        let after = is_needed.then(|| {
-            let keep_ms = |limit| kept_ms((limit, guard), new, unix_ns, *at_least_ms);
-            (new.text(limit).into_boxed_str(), keep_ms(limit).max(keep_ms(guard)))
-        });
+        let after =
+            is_needed.then(|| (new.text(limit).into_boxed_str(), member.kept_ms(new, unix_ns)));
         let change = Change { key: key.clone(), before, after };
         match store.replace([change].into()).await? {
             Replaced::Done => return Ok(result),

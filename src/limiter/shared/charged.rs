@@ -100,8 +100,12 @@ impl ChargedInStore {
                 return None;
             }
             let by = charge.clone();
+            // A rollback sees the bucket by the limit without the factor, also the leases that have ended.
+            let own = member.own_limit().clone();
+            let scaled = member.limit.clone();
+            let member = SharedMember { limit: own, unscaled: None, ..member };
             let step = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-                let limits = (&member.limit, member.own_limit());
+                let limits = (&scaled, &member.limit);
                 let changed = change(&by, limits, bucket, unix_ns);
                 // Nodes can give leases of a window back only while it keeps its beginning.
                 let keeps =
@@ -170,7 +174,7 @@ impl ChargedInStore {
         let owes_none = is_shadow && cost > 0 && !self.is_charged;
         let reversible = self.reversible.filter(|_| self.is_of(&member));
         let step = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-            // Estimates have no factor.
+            debug_assert!(member.unscaled.is_none(), "estimates have no factor");
             let limit = &member.limit;
             let now_ns = rule_time_ns(unix_ns);
             let new = match actual.cmp(&cost) {

@@ -1,13 +1,12 @@
 //! Charges what this node has admitted while the store did not answer, once it answers again.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::core::shared::owed::OwedBucket;
-use crate::core::shared::text::SharedBucket;
 use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::limiter::shared::change::change_bucket;
 use crate::limiter::shared::outage::begin_outage;
 
 /// How often buckets are charged together, if others change some of them meanwhile.
@@ -94,9 +93,20 @@ async fn charge_each(store: &dyn SharedStore, buckets: &[OwedBucket]) {
 
 /// Charges one bucket. If it fails, the units are lost.
 async fn charge_one(store: &dyn SharedStore, bucket: &OwedBucket) {
-    let owed = bucket.clone();
-    let charged = change_bucket(store, bucket.member(), move |_, bucket, unix_ns| {
-        (owed.charged(bucket, unix_ns).map(|word| SharedBucket { word, ..bucket }), ())
-    });
-    let _ = charged.await;
+    let _turn = store.turn(&bucket.key).await;
+    let (began, patience) = (Instant::now(), store.patience());
+    let Ok(found) = store.charge([bucket.member()].into()).await else { return };
+    let Found { mut unix_ns, mut texts, .. } = found;
+    loop {
+        let change = bucket
+            .change(texts.pop().flatten().as_deref(), unix_ns)
+            .inspect_err(|error| store.count_unknown_text(error));
+        let Ok(Some(change)) = change else { return };
+        match store.replace([change].into()).await {
+            Ok(Replaced::Changed { unix_ns: now_ns, texts: now }) if began.elapsed() < patience => {
+                (unix_ns, texts) = (now_ns, now);
+            }
+            _ => return,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 --
 -- KEYS: the members' buckets. ARGV: 1 if a member asks for a lease, else 0; then for each member its rule (g, w or l), its mode
 -- (0: can deny and is charged, 1: can deny, 2: is charged, 3: neither), its cost, the least ms for which its text is kept, and
--- the numbers of its rule (of l the last one is the drip rate without the call's factor); and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
+-- the numbers of its rule (of w and l the last one is the quota or the drip rate without the call's factor); and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
 -- the granted and the unspent units of the lease that ends (0 0 0 for none).
 -- Answer: the time in s and us, the first member that denies (0: none, the batch is charged; -1: a text is no bucket, nothing
 -- is written), and the members' texts before; then, if a member asks for a lease, the units of each member's lease.
@@ -310,7 +310,8 @@ local function count_drained(m)
     m.ledger, m.beside_ms = ledger, math.max(m.beside_ms or 0, needed_ms)
 end
 
--- The text of a member's bucket, and the ms until it and what is beside it are not needed any more.
+-- The text of a member's bucket, and the ms until it and what is beside it are not needed any more, by the call's limit and by
+-- the one without its factor.
 local function written(m)
     local text, full_ms
     if m.rule == 'g' then
@@ -321,10 +322,10 @@ local function written(m)
         full_ms = m.a - now_ms
         if m.rule == 'l' then
             if m.fills > 0 then text = string.format('%s:%d', text, m.fills) end
-            full_ms = full_ms + math.ceil(m.b / m.drip) * m.rate
+            full_ms = full_ms + math.ceil(m.b / m.drip) * math.max(m.rate, m.own_rate)
         else
             -- More than a window's units are used by reservations, and before a limit became smaller.
-            full_ms = full_ms + math.ceil(m.b / m.quota) * m.length
+            full_ms = full_ms + math.ceil(m.b / math.min(m.quota, m.own_quota)) * m.length
         end
     end
     if not any_beside and not m.groups and not m.ledger then return text, full_ms end
@@ -334,7 +335,10 @@ local function written(m)
         text = text .. string.format('|%d|%d', groups[i].till, groups[i].units)
         -- A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just
         -- after a drip: the next one comes a whole time later.
-        if i == #groups then full_ms = full_ms + math.max(0, groups[i].till - unix_ms) + (m.rate or 0) end
+        if i == #groups then
+            local drip_ms = m.rate and math.max(m.rate, m.own_rate) or 0
+            full_ms = full_ms + math.max(0, groups[i].till - unix_ms) + drip_ms
+        end
     end
     full_ms = math.max(full_ms, (m.beside_ms or 0) - unix_ms)
     if m.ledger then text = text .. '~' .. table.concat(m.ledger, ':') end
@@ -352,15 +356,17 @@ for i = 1, #KEYS do
         at = at + 7
     elseif rule == 'w' then
         m = { rule = rule, a = 0, b = 0, quota = ARGV[at] + 0, burst = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0 }
-        at = at + 3
+        m.own_quota = ARGV[at + 3] + 0
+        at = at + 4
     else
         m = { rule = rule, a = 0, b = 0, size = ARGV[at] + 0, drip = ARGV[at + 1] + 0, rate = ARGV[at + 2] + 0, fills = 0 }
         m.own_rate = ARGV[at + 3] + 0
         at = at + 4
     end
     if not read(m, answer[i + 3]) then denied = -1 break end
-    -- A ledger that is not needed any more is dropped. A window that owes units keeps its beginning, and so its ledger.
-    if m.ledger and m.needed_ms <= unix_ms and (rule ~= 'w' or not m.began or m.began >= m.needed_ms) then
+    -- A ledger that is not needed any more is dropped. A window that owes units keeps its beginning, and so its ledger; and
+    -- after a word from before, the clock may go back behind it.
+    if m.ledger and m.needed_ms <= unix_ms and (rule == 'g' or not m.began or m.began >= m.needed_ms) then
         m.ledger = nil
     end
     local changed, want = false, 0

@@ -184,7 +184,12 @@ fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
             (b"g", parts.chain([leased.burst()]).collect())
         }
         Rule::Window(window) => {
-            (b"w", smallvec![window.quota.into(), window.burst.into(), window.window_ms])
+            let own_quota = match member.own_limit().rule() {
+                Rule::Window(own) => own.quota,
+                _ => window.quota,
+            };
+            let (quota, burst) = (window.quota.into(), window.burst.into());
+            (b"w", smallvec![quota, burst, window.window_ms, own_quota.into()])
         }
         Rule::LeakyBucket(leaky) => {
             let own_rate_ms = match member.own_limit().rule() {

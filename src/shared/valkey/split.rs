@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Asker;
 use super::slots::slot_of;
-use crate::core::shared::decide::{decide, kept_ms, read, written};
+use crate::core::shared::decide::{decide, read, written};
 use crate::core::shared::reversible::ReversibleCharge;
 use crate::core::shared::{Change, Found, SharedMember, SharedMode};
 use crate::error::Error;
@@ -197,7 +197,7 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
             .and_then(|it| it.rolled_back((limit, member.own_limit()), after, unix_ns, (*cost, 0)));
         let Some(mut new) = undone else { continue };
         new.ledger = new.ledger.filter(|_| member.keeps_ledger);
-        let kept_ms = kept_ms((limit, member.guard_limit()), new, unix_ns, member.keep_ms);
+        let kept_ms = member.kept_ms(new, unix_ns);
         changes.push(Change {
             key: key.clone(),
             before: Some(wrote.into_bytes().into()),

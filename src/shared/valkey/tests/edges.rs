@@ -181,6 +181,29 @@ fn drains_by_factors_are_in_the_ledger() {
     });
 }
 
+/// By a factor below 1 a bucket is full earlier than by the limit itself. Its text is kept until it is full by both.
+#[test]
+fn texts_are_kept_by_both_limits() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let mut edges = Edges::new(&server);
+        let seconds = Duration::from_secs;
+        for own in [
+            Limit::leaky_bucket(10, seconds(20), 1).unwrap(),
+            Limit::fixed_window(10, seconds(200)).unwrap(),
+            Limit::token_bucket(10, seconds(200), 10).unwrap(),
+        ] {
+            let scaled = own.scaled(Factor::from_millionths(250_000)).unwrap().unwrap();
+            let text = format!("{NOW_MS}:39");
+            let unscaled = Some(Box::new(own.clone()));
+            let charged = SharedMember { unscaled, keep_ms: 200_001, ..member("a", &scaled, 1) };
+            assert!(edges.charge(&text, &charged).0);
+            let kept_ms: i64 = edges.connection.pttl("a").unwrap();
+            assert!(kept_ms > 800_000, "{own}: 40 units last 800 s, not {kept_ms} ms");
+        }
+    });
+}
+
 #[test]
 fn leases_give_back_what_was_granted() {
     with_each(|binary| {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "boulder")]
 mod boulder;
+mod bound;
 mod breaker;
 mod clock;
 mod cluster;
