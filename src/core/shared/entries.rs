@@ -54,16 +54,17 @@ impl SharedBucket {
             // Leases that have ended hide what has dripped out.
             _ => count,
         };
-        if drained == 0 {
+        // The charges from before have drained when the bucket would have been full by the limit itself. After that no rollback
+        // needs to know.
+        let drips = count.div_ceil(leaky.drip_size.into());
+        let full_ms = start_unix_ms(at_ms).saturating_add(drips.saturating_mul(leaky.drip_rate_ms));
+        let needed_until_ms = full_ms.saturating_add(1).min(LAST_UNIX_MS);
+        if drained == 0 || needed_until_ms <= unix_ms(unix_ns) {
             return self;
         }
         let mut ledger = self.ledger.unwrap_or_else(|| BucketLedger::new(unix_ns));
         ledger.drained_early = ledger.drained_early.saturating_add(drained).min(MAX_DRAINED);
-        // The charges from before have drained when the bucket would have been full by the limit itself.
-        let drips = count.div_ceil(leaky.drip_size.into());
-        let full_ms = start_unix_ms(at_ms).saturating_add(drips.saturating_mul(leaky.drip_rate_ms));
-        ledger.needed_until_ms =
-            ledger.needed_until_ms.max(full_ms.saturating_add(1)).min(LAST_UNIX_MS);
+        ledger.needed_until_ms = ledger.needed_until_ms.max(needed_until_ms);
         SharedBucket { ledger: Some(ledger), ..self }
     }
 

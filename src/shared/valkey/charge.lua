@@ -286,7 +286,7 @@ local function read(m, text)
             -- What the limit itself would have left. Leases that have ended hide what has dripped out.
             local own = math.max(0, count - quotient(m.a - at, m.own_rate) * m.drip)
             m.drained = has_groups and count or own - m.b
-            m.drained_ms = at + math.ceil(count / m.drip) * m.own_rate + 1
+            m.drained_ms = math.min(at + math.ceil(count / m.drip) * m.own_rate + 1, LAST_MS)
         end
         return true
     end
@@ -304,7 +304,7 @@ end
 -- Writes into the ledger that a call by a factor below 1 has let more drip out of the bucket than the limit itself.
 local function count_drained(m)
     local ledger = m.ledger or { string.format('%d%09d', now_s, now_ns), '0', '0', '0', '0', '0', '0' }
-    local needed_ms = math.min(math.max(ledger[2] + 0, m.drained_ms), LAST_MS)
+    local needed_ms = math.max(ledger[2] + 0, m.drained_ms)
     ledger[2] = string.format('%d', needed_ms)
     ledger[7] = string.format('%d', math.min(ledger[7] + m.drained, MAX_DRAINED))
     m.ledger, m.beside_ms = ledger, math.max(m.beside_ms or 0, needed_ms)
@@ -381,7 +381,7 @@ for i = 1, #KEYS do
         if mode == '0' or mode == '2' then
             if cost ~= '0' then
                 m.a, m.b, changed = a, b, true
-                if (m.drained or 0) > 0 then count_drained(m) end
+                if (m.drained or 0) > 0 and m.drained_ms > unix_ms then count_drained(m) end
             end
             if want > 0 then
                 leased[i] = lease(m, want, ARGV[at + 1] + 0)

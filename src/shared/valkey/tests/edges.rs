@@ -172,6 +172,9 @@ fn drains_by_factors_are_in_the_ledger() {
             let drained = charged(500_000, &format!("{last_ms}:10{}", ledger(before)));
             assert_eq!(drained, format!("{at_ms}:5:40001{}", ledger(after)));
         }
+        // By now the bucket would be full by the limit itself.
+        let drained = charged(500_000, &format!("{}:10", NOW_MS - 10_002));
+        assert_eq!(drained, format!("{NOW_MS}:1:40001"));
         // By a factor above 1, and when no unit has dripped out early, there is no entry.
         assert_eq!(
             charged(2_000_000, &format!("{last_ms}:10")),
