@@ -10,7 +10,7 @@
 //! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
 //! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
 //! units    = digits                  the units of the leases that end then
-//! ledger   = digits 6*6( ":" digits )  seven numbers: those of `BucketLedger`, in its order
+//! ledger   = digits { ":" digits }   seven numbers: those of `BucketLedger`, in its order
 //! ```
 //!
 //! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without

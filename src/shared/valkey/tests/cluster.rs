@@ -420,8 +420,9 @@ fn processes_keep_the_bound_while_slots_move() {
         for shared in ["leased, lease: 300ms", "exact"] {
             let shards = Shards::start(binary);
             let mut nodes = Nodes::start_with(shared, &shards.url());
-            pause(1000);
             let key = "tollgate:All:one";
+            wait_until("spent", || shards.text(key).is_some());
+            pause(1000);
             let to = (shards.server_of(key) + 1) % 3;
             shards.begin_move(key, to);
             pause(500);
