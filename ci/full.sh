@@ -1,50 +1,71 @@
 #!/usr/bin/env bash
-# All checks: the gate, then the long ones, some hours in all; for a release, and before an issue is resolved.
-# Prints each check's own closing lines, and fails with the first that fails. `ci/full.sh long` leaves out
-# the gate.
+# All checks: the gate, then the long ones; for a release, and before an issue is resolved. The long ones run in two lanes
+# beside each other, and the benches alone at the end: on two processors two to three hours in all.
+# Prints each check's own closing lines. A lane ends with its first check that fails. `ci/full.sh long` leaves out the gate.
 . "$(dirname "$0")/common.sh"
 step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
+# What is built in the folder of the gate, and the sanitizers.
+tests() {
+    step "the tests with each feature alone"
+    ci/clippy.sh tests
+    step "what a file may say of shared limits in a program that has none"
+    cargo test -p tollgate --no-default-features --features boulder,yaml --test limits_yaml --quiet sharing_without
+    step "the scripts of shared limits beside the rules, 100,000 batches on each server"
+    TOLLGATE_STORES=$(ci/stores.sh) TOLLGATE_STORE_BATCHES=100000 cargo test --all-features --lib valkey -- --nocapture
+    step "nodes with leases and lost messages, 1,000,000 units"
+    TOLLGATE_LEASE_UNITS=1000000 cargo test --release --features valkey --lib simulation -- --nocapture
+    step "charges by factors beside a queue, 1,000,000 histories of each limit"
+    cargo test --release --features valkey,exact --lib own_units_beside_factors -- --nocapture
+    step "actix-web, poem and Rocket"
+    ci/frameworks.sh
+    step "other targets"
+    ci/targets.sh
+    step "licences and advisories of the dependencies"
+    ci/deny.sh
+    step "the oldest dependencies"
+    ci/minimal.sh
+    step "the packages"
+    ci/package.sh
+    step "both engines beside the oracle, 3,000,000 operations each"
+    PARITY_OPS=3000000 cargo test --all-features --test parity
+    step "nodes that share limits beside the oracle, 1,000,000 operations on each engine"
+    PARITY_OPS=1000000 cargo test --all-features --test shared_parity
+    step "threads with all features, 10 minutes"
+    ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
+    step "a history of 100,000,000 calls, checked"
+    WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
+    step "the address sanitizer"
+    ci/sanitize.sh asan
+    step "the thread sanitizer"
+    ci/sanitize.sh tsan
+    step "instructions of a call"
+    benches/rivals/instructions.sh
+}
+
+# What has build folders of its own.
+models() {
+    step "all models"
+    ci/loom.sh
+    step "every ordering weakened"
+    tests/weaken.sh
+    step "fuzz, 5 minutes a target"
+    ci/fuzz.sh 300
+}
+
 [ "${1:-}" = long ] || .ci/run
 
-step "the tests with each feature alone"
-ci/clippy.sh tests
-step "what a file may say of shared limits in a program that has none"
-cargo test -p tollgate --no-default-features --features boulder,yaml --test limits_yaml --quiet sharing_without
-step "the scripts of shared limits beside the rules, 100,000 batches on each server"
-TOLLGATE_STORES=$(ci/stores.sh) TOLLGATE_STORE_BATCHES=100000 cargo test --all-features --lib valkey -- --nocapture
-step "nodes with leases and lost messages, 1,000,000 units"
-TOLLGATE_LEASE_UNITS=1000000 cargo test --release --features valkey --lib simulation -- --nocapture
-step "actix-web, poem and Rocket"
-ci/frameworks.sh
-step "other targets"
-ci/targets.sh
-step "licences and advisories of the dependencies"
-ci/deny.sh
-step "the oldest dependencies"
-ci/minimal.sh
-step "the packages"
-ci/package.sh
-step "all models"
-ci/loom.sh
-step "both engines beside the oracle, 3,000,000 operations each"
-PARITY_OPS=3000000 cargo test --all-features --test parity
-step "nodes that share limits beside the oracle, 1,000,000 operations on each engine"
-PARITY_OPS=1000000 cargo test --all-features --test shared_parity
-step "threads with all features, 10 minutes"
-ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
-step "a history of 100,000,000 calls, checked"
-WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
-step "the address sanitizer"
-ci/sanitize.sh asan
-step "the thread sanitizer"
-ci/sanitize.sh tsan
-step "instructions of a call"
-benches/rivals/instructions.sh
-step "every ordering weakened"
-tests/weaken.sh
-step "fuzz, 5 minutes a target"
-ci/fuzz.sh 300
+log=$(mktemp)
+tests &
+tests=$!
+models >"$log" 2>&1 &
+models=$!
+tests_status=0 models_status=0
+wait "$tests" || { tests_status=$? && echo "FAILED: the check above"; }
+wait "$models" || { models_status=$? && echo "FAILED: the last check below" | cat - "$log"; }
+[ "$models_status" != 0 ] || cat "$log"
+[ "$tests_status" = 0 ] && [ "$models_status" = 0 ] || exit 1
+
 step "benches at full size"
 rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
 "${rivals[@]}" --

@@ -15,6 +15,8 @@ const SLACK_NS: i128 = 60_000 * NS_PER_MS;
 const FOR_EVER: (i128, i128) = (i128::MAX, i128::MAX);
 /// The largest factor of a call.
 const LARGEST_TIMES: i128 = LARGEST_FACTOR as i128 / 1_000_000;
+/// By the limit itself a bucket may take longer to fill than by a factor below 1: at most as many times, for the smallest one.
+const SMALLEST_TIMES: i128 = 4;
 /// The most nodes of a run.
 pub(crate) const MAX_NODES: usize = 3;
 /// More units than any bucket of a run can owe.
@@ -172,7 +174,7 @@ impl Bucket {
     /// Records a call, or a change of the limits, after which a rule applies.
     pub(crate) fn touch(&mut self, rule: Rule, now: i128) {
         self.touched = self.touched.max(now);
-        self.slowest = self.slowest.max(fills_within(rule));
+        self.slowest = self.slowest.max(fills_by_all(rule));
         if let Rule::Leaky { size, rate, drip } = rule {
             let drips = ceil(LARGEST_TIMES * size, drip) * LARGEST_TIMES;
             self.fills_in = self.fills_in.max((drips * rate + 1) * NS_PER_MS);
@@ -242,7 +244,8 @@ impl Bucket {
             }
         };
         let kept = |least| now + SLACK_NS + full.max(blocked).max(least * NS_PER_MS);
-        let filled = now + SLACK_NS + self.fills_in;
+        // The call may have had a factor below 1: the text is kept by the limit itself as well, and so is a ledger.
+        let filled = now + SLACK_NS + self.fills_in.max(fills_by_all(rule));
         (kept(least), (kept(most) + leased).max(self.ledger_until).max(filled))
     }
 
@@ -284,6 +287,14 @@ fn fills_within(rule: Rule) -> i128 {
             (MOST_UNITS / limit + 2) * window * NS_PER_MS
         }
         Rule::Leaky { rate, drip, .. } => (MOST_UNITS / drip + 2) * rate * NS_PER_MS,
+    }
+}
+
+/// A time within which any bucket of a run fills by a rule, and by that of the limit itself if the rule has a factor.
+fn fills_by_all(rule: Rule) -> i128 {
+    match rule {
+        Rule::Gcra { .. } => fills_within(rule),
+        _ => SMALLEST_TIMES * fills_within(rule),
     }
 }
 
