@@ -5,9 +5,6 @@
 TOLLGATE_STORES=$(ci/stores.sh)
 export TOLLGATE_STORES
 echo "Valkey and Redis: $TOLLGATE_STORES"
-# The library's tests mostly wait for servers, so two of them run at once on each processor.
-RUST_TEST_THREADS=$((2 * $(nproc)))
-export RUST_TEST_THREADS
 # Without flags, so that later checks find what was built here; clippy denies warnings.
 cargo test --all-features
 cargo test --all-features --test page -- --ignored
