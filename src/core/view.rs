@@ -190,7 +190,7 @@ impl<'g> LimitsView<'g> {
         let spent = self.charge(key, limit, now_ns, ask)?;
         Ok(match spent.to {
             ChargedTo::OwnCell => {
-                // What the charge itself has drained early is no later drain.
+                // The charge's own early drain came before its units, so its rollback does not count it.
                 let drained = spent.charge.map_or(0, |charge| {
                     let limit_itself = self.scaled_from(key, limit);
                     limit_itself
@@ -262,7 +262,8 @@ impl<'g> LimitsView<'g> {
             }
             outcome
         };
-        // Without a look before the attempts to swap, so that nothing is counted twice.
+        // Without a look before the attempts to swap, so that nothing is counted twice. While the key's cell moves, the call
+        // below looks first and counts twice: rollbacks then return less.
         let mut word = 0;
         let is_known = self.change_known(key, |found| {
             word = found;

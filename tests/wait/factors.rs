@@ -126,7 +126,7 @@ fn settlement_before_waiting_place_returns_nothing() {
     }
 }
 
-/// A charge counts what it drains early once, and drips are no rollbacks.
+/// The ledger counts the units that a charge drains early once, and it counts no drips as rollbacks.
 #[test]
 fn settlements_return_all_that_is_left() {
     for engine in ENGINES {
