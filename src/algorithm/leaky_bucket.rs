@@ -99,10 +99,16 @@ impl LeakyBucket {
     }
 
     /// The units in the bucket, before its own, when a call by the limit `scaled` made a charge at `now_ns` on the word
-    /// `before`: as that call found them, and as they would be by this limit at the time of the last drip before it.
-    pub(crate) fn found_by(&self, scaled: &LeakyBucket, before: u64, now_ns: u64) -> FoundUnits {
+    /// `before`: as that call found them, and as they would be by this limit at the time of the last drip before it. By this
+    /// limit the word was `own_before`: another one only after leases.
+    pub(crate) fn found_by(
+        &self,
+        scaled: &LeakyBucket,
+        (before, own_before): (u64, u64),
+        now_ns: u64,
+    ) -> FoundUnits {
         let level = scaled.level(before, now_ns);
-        let own = self.counter_at_ms(before, level.last_drip_ms);
+        let own = self.counter_at_ms(own_before, level.last_drip_ms);
         FoundUnits { last_drip_ms: level.last_drip_ms, found: level.counter, own }
     }
 
@@ -300,7 +306,8 @@ mod tests {
             (3_000, 3_001, 8, 6, 0),
             (1_000, 3_001, 6, 6, 0),
         ] {
-            let units = own.found_by(&scaled(drip_rate_ms), before, 3_100 * NS_PER_MS + 1);
+            let units =
+                own.found_by(&scaled(drip_rate_ms), (before, before), 3_100 * NS_PER_MS + 1);
             assert_eq!(units, FoundUnits { last_drip_ms, found, own: own_units });
             assert_eq!(units.drained_early(), early);
             assert_eq!(units.before(), found.max(own_units));

@@ -240,7 +240,7 @@ impl<'g> LimitsView<'g> {
             // Read late, so that the time is after all charges that the word contains. At least the eviction time
             // floor: a sweep may have come before the cell's later charges.
             let now_ns = || self.inner.clock.now_after_loads_ns().max(self.inner.store.floor_ns());
-            let new = own.rolled_back(limit, word, charge, &now_ns)?;
+            let new = own.rolled_back(limit, word, (charge, charge.before), &now_ns)?;
             if charge.is_last(word) && !spent.is_part {
                 undone = Some(new);
                 return Some(new);

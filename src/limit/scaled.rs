@@ -85,7 +85,7 @@ impl Limit {
     pub(crate) fn drained_early(&self, scaled: &Limit, before: u64, now_ns: u64) -> u64 {
         match (self.rule(), scaled.rule()) {
             (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) => {
-                own.found_by(scaled, before, now_ns).drained_early()
+                own.found_by(scaled, (before, before), now_ns).drained_early()
             }
             _ => 0,
         }
@@ -93,21 +93,23 @@ impl Limit {
 
     /// Rolls back a charge that was made by the limit `scaled`, or by this limit if they are equal. Other calls see the
     /// bucket by this limit: by the scaled one an ended window may be open, and units may drip out that others do not
-    /// count. Returns the new word, or `None` to leave the word as it is. `now_ns`: as in
+    /// count. `own_before`: the word before the charge as others saw it; that of the charge, but after leases. Returns the new word, or `None` to leave the word as it is. `now_ns`: as in
     /// [`Algorithm::roll_back`](crate::algorithm::Algorithm::roll_back).
     pub(crate) fn rolled_back(
         &self,
         scaled: &Limit,
         word: u64,
-        charge: Charge,
+        (charge, own_before): (Charge, u64),
         now_ns: &dyn Fn() -> u64,
     ) -> Option<u64> {
         if self == scaled || charge.is_last(word) {
+            let charge = Charge { before: own_before, ..charge };
             return self.rule().roll_back(word, charge, now_ns);
         }
         if let (Rule::LeakyBucket(own), Rule::LeakyBucket(scaled)) = (self.rule(), scaled.rule()) {
             // The charge charges no units that were in the bucket before by either of the two limits.
-            let before = own.found_by(scaled, charge.before, charge.now_ns).word_before();
+            let before = own.found_by(scaled, (charge.before, own_before), charge.now_ns);
+            let before = before.word_before();
             return self.rule().roll_back(word, Charge { before, ..charge }, now_ns);
         }
         let owing = self.owing_removed(word, charge, now_ns());

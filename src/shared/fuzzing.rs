@@ -25,17 +25,17 @@ impl TextBucket {
 
     /// Returns the bucket as calls of this time find it.
     pub fn guarded(self, limit: &Limit, unix_ns: u64) -> TextBucket {
-        TextBucket(self.0.guarded(limit, unix_ns))
+        TextBucket(self.0.guarded((limit, limit), unix_ns))
     }
 
     /// Returns the ms for which the store keeps the bucket.
     pub fn kept_ms(self, limit: &Limit, unix_ns: u64) -> u64 {
-        kept_ms((limit, limit), self.0, unix_ns, 0)
+        kept_ms(limit, (limit, limit), self.0, unix_ns, 0)
     }
 
     /// Whether a bucket that the store has forgotten is the same to calls of this time: full, without a block.
     pub fn is_over(self, limit: &Limit, unix_ns: u64) -> bool {
-        let bucket = self.0.guarded(limit, unix_ns);
+        let bucket = self.0.guarded((limit, limit), unix_ns);
         let is_full = bucket.word == 0 || limit.rule().is_full(bucket.word, rule_time_ns(unix_ns));
         is_full && bucket.blocked_ns(unix_ns).is_none() && bucket.leases.units() == 0
     }

@@ -59,7 +59,7 @@ fn decide_one(
 ) -> Result<DecidedMember, Error> {
     let SharedMember { key, limit, cost, mode, lease, .. } = member;
     let in_text = read(key, limit, text)?;
-    let bucket = in_text.guarded(member.guard_limit(), unix_ns);
+    let bucket = in_text.guarded(member.limits(), unix_ns);
     let end = lease.and_then(|lease| lease.end);
     let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
     let bucket = ended.unwrap_or(bucket);
@@ -74,7 +74,7 @@ fn decide_one(
     }
     let decision = outcome.decision;
     let charged = outcome.word.filter(|_| mode.is_charged());
-    let limits = (limit, member.own_limit());
+    let limits = member.limits();
     let charged =
         charged.map(|word| SharedBucket { word, ..bucket }.with_drain(limits, in_text, unix_ns));
     let new = charged.or(ended);
@@ -117,22 +117,23 @@ impl SharedMember {
     /// Returns the ms for which the store keeps a bucket after a call: by the call's limit, and by the limit without its
     /// factor, by which the bucket may be full later.
     pub(crate) fn kept_ms(&self, bucket: SharedBucket, unix_ns: u64) -> u64 {
-        let by = |limit| kept_ms((limit, self.guard_limit()), bucket, unix_ns, self.keep_ms);
+        let by = |limit| kept_ms(limit, self.limits(), bucket, unix_ns, self.keep_ms);
         by(&self.limit).max(by(self.own_limit()))
     }
 }
 
 /// Returns the ms for which the store keeps a bucket: until it is full again by a call's limit, its ledger is not needed any
-/// more and its id's block is over, at least `at_least_ms`, and a slack. `guard` is the limit by which the units of leases
-/// [hold the bucket back](SharedMember::guard_limit).
+/// more and its id's block is over, at least `at_least_ms`, and a slack. `limits`: those by which the units of leases
+/// [hold the bucket back](SharedBucket::with_guard).
 pub(crate) fn kept_ms(
-    (limit, guard): (&Limit, &Limit),
+    limit: &Limit,
+    limits: (&Limit, &Limit),
     bucket: SharedBucket,
     unix_ns: u64,
     at_least_ms: u64,
 ) -> u64 {
     // A bucket that was reset has less than its word says, while units are leased.
-    let bucket = bucket.with_guard(guard, unix_ns);
+    let bucket = bucket.with_guard(limits, unix_ns);
     // A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just after
     // a drip: the next one comes a whole time later.
     let drip_ms = match limit.rule() {
@@ -183,8 +184,8 @@ mod tests {
             let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
             let word = limit.rule().full(rule_time_ns(unix_ns));
             let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
-            let kept_ms = kept_ms((&limit, &limit), bucket, unix_ns, 0);
-            let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
+            let kept_ms = kept_ms(&limit, (&limit, &limit), bucket, unix_ns, 0);
+            let ended = bucket.guarded((&limit, &limit), until_ms * NS_PER_MS);
             let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
             assert!(full_ms > 7 * 60_000, "{limit}: {full_ms} ms");
             assert!(kept_ms >= full_ms + SLACK_MS, "{limit}: {kept_ms} of {full_ms} ms");
@@ -201,9 +202,9 @@ mod tests {
         let charged_ns = unix_ns - 299_999 * NS_PER_MS;
         let word = limit.rule().spend(0, rule_time_ns(charged_ns), 8).word.unwrap();
         let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
-        let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
+        let ended = bucket.guarded((&limit, &limit), until_ms * NS_PER_MS);
         let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
         assert_eq!(full_ms, 1 + 8 * 300_000);
-        assert!(kept_ms((&limit, &limit), bucket, unix_ns, 0) >= full_ms + SLACK_MS);
+        assert!(kept_ms(&limit, (&limit, &limit), bucket, unix_ns, 0) >= full_ms + SLACK_MS);
     }
 }

@@ -130,7 +130,8 @@ mod tests {
                 let before = bucket;
                 bucket = charged(&limit, bucket, AT_NS);
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
-                let charge = ReversibleCharge::new(before, bucket, AT_NS).unwrap();
+                let charge =
+                    ReversibleCharge::new((&limit, &limit), before, bucket, AT_NS).unwrap();
                 bucket = charge.rolled_back((&limit, &limit), bucket, AT_NS, (2, 0)).unwrap();
                 assert!(texts.insert(bucket.text(&limit)), "{limit}: {texts:?}");
             }

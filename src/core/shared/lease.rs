@@ -53,24 +53,25 @@ pub(crate) struct Granted {
 
 impl SharedBucket {
     /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, the
-    /// others hold their units, and a ledger that is not needed any more is dropped.
-    pub(crate) fn guarded(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+    /// others hold their units, and a ledger that is not needed any more is dropped. `limits`: that of the call, and the one
+    /// without its factor.
+    pub(crate) fn guarded(self, limits: (&Limit, &Limit), unix_ns: u64) -> SharedBucket {
         let leases = self.leases;
-        let mut this = self.without_old_ledger(limit, unix_ns);
+        let mut this = self.without_old_ledger(limits.0, unix_ns);
         for group in leases.iter().filter(|group| group.until_ms <= unix_ms(unix_ns)) {
             // The later group is still leased when the earlier one ends.
             let units = this.leases.units();
-            this.word = guarded_word(limit, this.word, group.until_ms * NS_PER_MS, units);
+            this.word = guarded_word(limits, this.word, group.until_ms * NS_PER_MS, units);
             this.leases = this.leases.without(group.until_ms, group.units).unwrap_or_default();
         }
-        this.with_guard(limit, unix_ns)
+        this.with_guard(limits, unix_ns)
     }
 
     /// Returns the bucket with at most what it has while its units are leased.
-    pub(crate) fn with_guard(self, limit: &Limit, unix_ns: u64) -> SharedBucket {
+    pub(crate) fn with_guard(self, limits: (&Limit, &Limit), unix_ns: u64) -> SharedBucket {
         match self.leases.units() {
             0 => self,
-            units => SharedBucket { word: guarded_word(limit, self.word, unix_ns, units), ..self },
+            units => SharedBucket { word: guarded_word(limits, self.word, unix_ns, units), ..self },
         }
     }
 
@@ -103,7 +104,7 @@ impl SharedBucket {
             _ => rule.refund(self.word, now_ns, unspent).word.unwrap_or(self.word),
         };
         let leases = self.leases.without(tag_ms, granted)?;
-        Some(SharedBucket { word, leases, ..self }.with_guard(limit, unix_ns))
+        Some(SharedBucket { word, leases, ..self }.with_guard((limit, limit), unix_ns))
     }
 
     /// Takes units ahead for a node. `None` if there are too few. The bucket is [guarded](Self::guarded).
@@ -139,19 +140,31 @@ impl SharedBucket {
 
 /// Returns the word of a bucket that has at most what it has when `units` are taken from a full one at this time. They may be
 /// more than the burst, if the limit has become smaller since: then the bucket owes units.
-fn guarded_word(limit: &Limit, word: u64, unix_ns: u64, units: u64) -> u64 {
+///
+/// The units are of the limit without a factor. The word of gcra is a time, in which a unit takes the time of that limit. In a
+/// leaky bucket the units are there by both limits: by a factor below 1 more has dripped out, and by one above 1 the word keeps
+/// an older time, from which the limit itself would count its drips again.
+fn guarded_word((limit, own): (&Limit, &Limit), word: u64, unix_ns: u64, units: u64) -> u64 {
     /// About 136 years, in s. Units that take longer are cut to as many, or to the burst if that is more, so that the word stays
     /// in its range. More units never take less time.
     const MAX_S: u64 = 1 << 32;
     let now_ns = rule_time_ns(unix_ns);
-    match limit.rule() {
+    match own.rule() {
         Rule::Gcra(gcra) => {
             let interval_ns = gcra.emission_interval_ns();
             let longest = MAX_S / (interval_ns / 1_000_000_000 + 1);
-            let units = units.min(longest.max(limit.burst()));
+            let units = units.min(longest.max(own.burst()));
             word.max(now_ns + interval_ns * units)
         }
-        Rule::LeakyBucket(leaky) => leaky.with_at_least(word, now_ns, units),
+        Rule::LeakyBucket(leaky) => {
+            let word = leaky.with_at_least(word, now_ns, units);
+            match limit.rule() {
+                Rule::LeakyBucket(scaled) if scaled != leaky => {
+                    scaled.with_at_least(word, now_ns, units)
+                }
+                _ => word,
+            }
+        }
         Rule::Window(_) | Rule::Custom(_) => word,
     }
 }

@@ -164,13 +164,9 @@ impl SharedMember {
         self.unscaled.as_deref().unwrap_or(&self.limit)
     }
 
-    /// Returns the limit by which the units of leases hold the bucket back. The word of gcra is a time, and a unit takes its
-    /// time of the limit without a factor; other words count units.
-    pub(crate) fn guard_limit(&self) -> &Limit {
-        match self.limit.rule().gcra() {
-            Some(_) => self.own_limit(),
-            None => &self.limit,
-        }
+    /// Returns the limit of the call, and the one without its factor.
+    pub(crate) fn limits(&self) -> (&Limit, &Limit) {
+        (&self.limit, self.own_limit())
     }
 }
 

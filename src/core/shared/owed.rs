@@ -147,10 +147,9 @@ impl OwedBucket {
         unix_ns: u64,
     ) -> Result<Option<Change>, Error> {
         let member = self.member();
-        let guard = member.guard_limit();
         let found = read(&self.key, &self.limit, before)?;
-        let bucket = found.guarded(guard, unix_ns);
-        let limits = (&self.limit, member.own_limit());
+        let limits = member.limits();
+        let bucket = found.guarded(limits, unix_ns);
         let new = self.charged(bucket, unix_ns).map(|word| {
             let charged = SharedBucket { word, ..bucket }.with_drain(limits, found, unix_ns);
             charged.with_fill_time(&self.limit, self.keep_ms)

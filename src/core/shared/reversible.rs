@@ -3,6 +3,9 @@
 //! The rule is that of one node, docs/internals/rollback.md. It knows no leases, whose units are spent later than they are
 //! charged: so a charge that was made while nodes held leases of the bucket stays, and so does each while nodes hold some.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod histories;
+
 use crate::algorithm::Charge;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::core::shared::ledger::{BucketLedger, LedgerEntry, SinceCharge};
@@ -14,6 +17,11 @@ use crate::util::time::saturating_ns;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReversibleCharge {
     charge: Charge,
+    /// The bucket as the text had it.
+    found: SharedBucket,
+    /// The word before the charge by the limit without a factor: another one if leases have ended before the charge, which
+    /// hold the bucket back by both limits.
+    own_before: u64,
     /// The bucket's ledger at the charge.
     ledger: Option<BucketLedger>,
     /// When a reservation is granted, in the time of the rules; the time of the charge for any other.
@@ -21,15 +29,20 @@ pub(crate) struct ReversibleCharge {
 }
 
 impl ReversibleCharge {
-    /// Records a charge of a [guarded](SharedBucket::guarded) bucket. `None` if it cannot be rolled back.
+    /// Records a charge of the bucket `found` by a limit. `own`: the limit without the caller's factor. `None` if the charge
+    /// cannot be rolled back.
     pub(crate) fn new(
-        before: SharedBucket,
+        (limit, own): (&Limit, &Limit),
+        found: SharedBucket,
         after: SharedBucket,
         unix_ns: u64,
     ) -> Option<ReversibleCharge> {
         let now_ns = rule_time_ns(unix_ns);
+        let before = found.guarded((limit, own), unix_ns);
         (before.leases.units() == 0).then(|| ReversibleCharge {
             charge: Charge::new(before.word, after.word, now_ns),
+            found,
+            own_before: found.guarded((own, own), unix_ns).word,
             // What the charge itself has written into the ledger came before its units.
             ledger: after.ledger,
             granted_at_ns: now_ns,
@@ -53,12 +66,16 @@ impl ReversibleCharge {
         let charge = limit.rule().without(self.charge, cost, actual)?;
         let charge = Charge { lowered, last_grant_ns, drained_early, ..charge };
         let (is_last, now_ns) = (charge.is_last(bucket.word), rule_time_ns(unix_ns));
-        let word = own.rolled_back(limit, bucket.word, charge, &|| now_ns)?;
-        let entry = match is_last && actual == 0 {
-            true => LedgerEntry::Undo,
-            false => LedgerEntry::Lowered(own.rule().measure(bucket.word, word)),
-        };
-        Some(bucket.with_entry(own, unix_ns, word, entry))
+        let own_before = if limit == own { charge.before } else { self.own_before };
+        let word = own.rolled_back(limit, bucket.word, (charge, own_before), &|| now_ns)?;
+        if !is_last || actual > 0 {
+            let entry = LedgerEntry::Lowered(own.rule().measure(bucket.word, word));
+            return Some(bucket.with_entry(own, unix_ns, word, entry));
+        }
+        let new = bucket.with_entry(own, unix_ns, word, LedgerEntry::Undo);
+        let SharedBucket { word, leases, .. } = self.found;
+        // With the leases that had ended before the charge: calls with a factor count them by their own limit.
+        Some(if leases.units() > 0 { SharedBucket { word, leases, ..new } } else { new })
     }
 
     /// Rolls a reservation back whose time has not passed.
@@ -125,7 +142,7 @@ pub(crate) fn reserve(
     let grant = rule.reserve(bucket.word, now_ns, cost).ok_or(Refused::TooFarAhead)?;
     let wait_ns = in_time(grant.at_ns.saturating_sub(now_ns))?;
     let granted = SharedBucket { word: grant.word, ..bucket };
-    let charge = ReversibleCharge::new(bucket, granted, unix_ns);
+    let charge = ReversibleCharge::new((limit, limit), bucket, granted, unix_ns);
     if wait_ns == 0 {
         return Ok(Reserved { new: Some(granted), charge, wait_ns });
     }
@@ -159,8 +176,13 @@ mod tests {
         let (leased, granted) = SharedBucket::default().with_lease(&limit, at_ns, request).unwrap();
         let rolled_back = |before: SharedBucket, ended_ns| {
             let word = limit.rule().spend(before.word, rule_time_ns(at_ns), 3).word.unwrap();
-            let after = SharedBucket { word, ..before }.guarded(&limit, ended_ns);
-            let charge = ReversibleCharge::new(before, SharedBucket { word, ..before }, at_ns)?;
+            let after = SharedBucket { word, ..before }.guarded((&limit, &limit), ended_ns);
+            let charge = ReversibleCharge::new(
+                (&limit, &limit),
+                before,
+                SharedBucket { word, ..before },
+                at_ns,
+            )?;
             charge.rolled_back((&limit, &limit), after, ended_ns, (3, 0))
         };
         let ended_ns = granted.until_ms * NS_PER_MS + 1;
@@ -182,7 +204,7 @@ mod tests {
         };
         let before = spent(&own, SharedBucket::default(), 10);
         let after = spent(&fast, before, 2);
-        let charge = ReversibleCharge::new(before, after, at_ns).unwrap();
+        let charge = ReversibleCharge::new((&fast, &own), before, after, at_ns).unwrap();
         let back = charge.rolled_back((&fast, &own), after, at_ns, (2, 0)).unwrap();
         assert!(back.ledger.unwrap().needed_until_ms > unix_ms(at_ns) + 10_000);
     }

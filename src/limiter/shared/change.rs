@@ -155,7 +155,6 @@ pub(super) async fn change_bucket<R>(
     ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,
 ) -> Result<R, Error> {
     let SharedMember { key, limit, keep_ms: at_least_ms, .. } = &member;
-    let guard = member.guard_limit();
     let _turn = store.turn(key).await;
     let (began, patience) = (Instant::now(), store.patience());
     let Found { mut unix_ns, mut texts, .. } = store.charge([member.clone()].into()).await?;
@@ -163,7 +162,7 @@ pub(super) async fn change_bucket<R>(
         let before = texts.pop().flatten();
         let bucket = read(key, limit, before.as_deref())
             .inspect_err(|error| store.count_unknown_text(error))?
-            .guarded(guard, unix_ns);
+            .guarded(member.limits(), unix_ns);
         let (new, result) = ask(&member, bucket, unix_ns);
         let Some(new) = new else { return Ok(result) };
         let mut new = new.with_fill_time(limit, *at_least_ms);

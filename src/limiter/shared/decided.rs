@@ -157,11 +157,11 @@ fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<Reversi
     let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
     let unix_ns = found.unix_ns_of(at);
     let found = read(&member.key, limit, text).ok()?;
-    let before = found.guarded(member.guard_limit(), unix_ns);
+    let limits = member.limits();
+    let before = found.guarded(limits, unix_ns);
     let word = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
-    let limits = (limit, member.own_limit());
     let after = SharedBucket { word, ..before }.with_drain(limits, found, unix_ns);
-    ReversibleCharge::new(before, after, unix_ns)
+    ReversibleCharge::new(limits, found, after, unix_ns)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -198,7 +198,7 @@ mod tests {
         let member = member_of(&limit);
         let texts = vec![None, Some(before.text(&limit).into_bytes().into())];
         let found = Found { unix_ns: at_ns + 7, denied: None, texts, leased: vec![0; 2], times };
-        let charge = ReversibleCharge::new(before, spent(before, 2), at_ns);
+        let charge = ReversibleCharge::new((&limit, &limit), before, spent(before, 2), at_ns);
         assert_eq!(format!("{:?}", reversible(&member, 1, &found)), format!("{charge:?}"));
     }
 

@@ -266,7 +266,7 @@ fn with_leased_units(
     decision: Decision,
 ) -> Decision {
     let Some(new) = new else { return decision };
-    let guarded = new.with_guard(member.guard_limit(), unix_ns);
+    let guarded = new.with_guard(member.limits(), unix_ns);
     if guarded.word == new.word {
         return decision;
     }

@@ -2,8 +2,9 @@
 --
 -- KEYS: the members' buckets. ARGV: 1 if a member asks for a lease, else 0; then for each member its rule (g, w or l), its mode
 -- (0: can deny and is charged, 1: can deny, 2: is charged, 3: neither), its cost, the least ms for which its text is kept, and
--- the numbers of its rule (of w and l the last one is the quota or the drip rate without the call's factor); and if a member asks for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag,
--- the granted and the unspent units of the lease that ends (0 0 0 for none).
+-- the numbers of its rule (of w and l the last one is the quota or the drip rate without the call's factor); and if a member asks
+-- for a lease, of each the units to lease (0 for none), a lease's length in ms, and the tag, the granted and the unspent units of
+-- the lease that ends (0 0 0 for none).
 -- Answer: the time in s and us, the first member that denies (0: none, the batch is charged; -1: a text is no bucket, nothing
 -- is written), and the members' texts before; then, if a member asks for a lease, the units of each member's lease.
 --
@@ -48,13 +49,13 @@ end
 -- which it fills from empty by the slowest factor of its calls. It has the text of the end of its block in `till`, groups of
 -- leases in `groups`, and the numbers of its ledger, as texts, in `ledger`, if its text has them.
 
--- The bucket of a leaky bucket at a time.
-local function level(m, ms)
+-- The bucket of a leaky bucket at a time, by a drip rate.
+local function level(m, ms, rate)
     local at_ms = math.max(ms, m.a)
-    local drips = quotient(at_ms - m.a, m.rate)
+    local drips = quotient(at_ms - m.a, rate)
     local counter = m.b - drips * m.drip
     if counter <= 0 then return at_ms, 0 end
-    return m.a + drips * m.rate, counter
+    return m.a + drips * rate, counter
 end
 
 -- The bucket after a charge, nil if it has too few units. Of g the units are a time in s and ns.
@@ -157,8 +158,12 @@ if any_beside or ARGV[1] == '1' then
             if ns >= G then s, ns = s + 1, ns - G end
             if s > m.a or (s == m.a and ns > m.b) then m.a, m.b = s, ns end
         elseif m.rule == 'l' then
-            local last, counter = level(m, min(s * 1000 + floor(ns / 1000000), LAST_MS))
-            if counter < units then m.a, m.b = last, units end
+            -- By the limit itself, whose units they are, and by the call's.
+            local ms = min(s * 1000 + floor(ns / 1000000), LAST_MS)
+            for _, rate in ipairs({ m.own_rate, m.rate }) do
+                local last, counter = level(m, ms, rate)
+                if counter < units then m.a, m.b = last, units end
+            end
         end
     end
 
@@ -179,7 +184,7 @@ if any_beside or ARGV[1] == '1' then
             if m.b < 0 then m.a, m.b = m.a - 1, m.b + G end
             return
         end
-        if m.rule == 'l' then m.a, m.b = level(m, now_ms) end
+        if m.rule == 'l' then m.a, m.b = level(m, now_ms, m.rate) end
         m.b = max(0, m.b - units)
         if m.b == 0 then m.a = max(m.a, now_ms) end
     end
@@ -281,7 +286,7 @@ local function read(m, text)
     if m.rule == 'l' then
         local at, count, has_groups = m.a, m.b, m.groups and m.groups[1]
         if m.groups then guard(m) end
-        m.a, m.b = level(m, now_ms)
+        m.a, m.b = level(m, now_ms, m.rate)
         if m.own_rate > m.rate and count > 0 then
             -- What the limit itself would have left. Leases that have ended hide what has dripped out.
             local own = math.max(0, count - quotient(m.a - at, m.own_rate) * m.drip)

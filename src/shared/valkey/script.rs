@@ -178,7 +178,7 @@ fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
             // At most the burst offset, because the cost is at most the burst.
             let cost_ns = gcra.emission_interval_ns() * member.cost;
             // The units of leases have no factor.
-            let leased = member.guard_limit().rule().gcra().unwrap_or(gcra);
+            let leased = member.own_limit().rule().gcra().unwrap_or(gcra);
             let times_ns = [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns()];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
             (b"g", parts.chain([leased.burst()]).collect())

@@ -190,11 +190,11 @@ fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error
     for ((member, decided), text) in members.iter().zip(&decided).zip(&found.texts) {
         let SharedMember { key, limit, cost, .. } = member;
         let Some((wrote, _)) = written(member, decided, unix_ns) else { continue };
-        let before = read(key, limit, text.as_deref())?.guarded(member.guard_limit(), unix_ns);
+        let found = read(key, limit, text.as_deref())?;
         let after = read(key, limit, Some(wrote.as_bytes()))?;
-        let charge = ReversibleCharge::new(before, after, unix_ns);
-        let undone = charge
-            .and_then(|it| it.rolled_back((limit, member.own_limit()), after, unix_ns, (*cost, 0)));
+        let charge = ReversibleCharge::new(member.limits(), found, after, unix_ns);
+        let undone =
+            charge.and_then(|it| it.rolled_back(member.limits(), after, unix_ns, (*cost, 0)));
         let Some(mut new) = undone else { continue };
         new.ledger = new.ledger.filter(|_| member.keeps_ledger);
         let kept_ms = member.kept_ms(new, unix_ns);

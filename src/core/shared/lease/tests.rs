@@ -17,7 +17,7 @@ fn limits() -> [Limit; 4] {
 }
 
 fn left(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
-    let word = bucket.guarded(limit, unix_ns).word;
+    let word = bucket.guarded((limit, limit), unix_ns).word;
     limit.rule().spend(word, rule_time_ns(unix_ns), 0).decision.remaining().unwrap()
 }
 
@@ -62,7 +62,7 @@ fn an_ended_lease_leaves_what_was_spent() {
     for limit in limits() {
         let (bucket, granted) = SharedBucket::default().with_lease(&limit, AT, request(4)).unwrap();
         let end = LeaseEnd { tag_ms: granted.tag_ms, granted: 4, unspent: 3 };
-        let ended = bucket.guarded(&limit, AT).without_lease(&limit, AT, end).unwrap();
+        let ended = bucket.guarded((&limit, &limit), AT).without_lease(&limit, AT, end).unwrap();
         assert_eq!(left(&limit, ended, AT), 19, "{limit}");
         assert_eq!(ended.leases, LeaseGroups::default());
         let other = LeaseEnd { tag_ms: granted.tag_ms + 1, ..end };
@@ -70,7 +70,10 @@ fn an_ended_lease_leaves_what_was_spent() {
         if limit.algorithm() != "fixed_window" && limit.algorithm() != "token_bucket" {
             assert_eq!(ended.without_lease(&limit, AT, end), None, "{limit}: it comes back once");
             let late_ns = granted.until_ms * NS_PER_MS;
-            assert_eq!(bucket.guarded(&limit, late_ns).without_lease(&limit, late_ns, end), None);
+            assert_eq!(
+                bucket.guarded((&limit, &limit), late_ns).without_lease(&limit, late_ns, end),
+                None
+            );
         }
     }
 }
@@ -106,7 +109,7 @@ fn leases_above_a_smaller_burst_leave_debt() {
         assert_eq!(granted.units, 16);
         let end_ns = granted.until_ms * NS_PER_MS;
         let is_allowed = |at_ns| {
-            let word = bucket.guarded(&new, at_ns).word;
+            let word = bucket.guarded((&new, &new), at_ns).word;
             new.rule().spend(word, rule_time_ns(at_ns), 1).decision.allowed()
         };
         // 16 units were spent at the end, and 7 must come before one of 10 is there.
@@ -125,5 +128,31 @@ fn a_clock_before_2020_grants_no_lease() {
         let (bucket, _) = lease(at_ns).unwrap();
         let text = bucket.text(&limit);
         assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket), "{limit}");
+    }
+}
+
+/// By a factor above 1 the units of the text have not dripped out yet, by the limit itself they have.
+#[test]
+fn calls_by_factor_keep_what_leases_held() {
+    let own = Limit::leaky_bucket(100, Duration::from_millis(8), 1).unwrap();
+    let word = own.rule().spend(0, rule_time_ns(AT), 5).word.unwrap();
+    let bucket = SharedBucket { word, ..SharedBucket::default() };
+    let (leased, granted) = bucket.with_lease(&own, AT, request(30)).unwrap();
+    assert_eq!(granted.units, 30);
+    let at_ns = granted.until_ms * NS_PER_MS + 24 * NS_PER_MS;
+    // The lease holds 30 units until its end; three drips of the limit itself come after it.
+    for (factor, drips) in [("3", 1), ("2", 1), ("0.25", 12)] {
+        let scaled = own.scaled(factor.parse().unwrap()).unwrap().unwrap();
+        let limits = (&scaled, &own);
+        let found = leased.guarded(limits, at_ns);
+        let word = scaled.rule().spend(found.word, rule_time_ns(at_ns), 1).word.unwrap();
+        let new = SharedBucket { word, ..found };
+        assert_eq!(
+            scaled.rule().spend(found.word, rule_time_ns(at_ns), 0).decision.remaining(),
+            Some(scaled.burst() - 30 + drips),
+            "factor {factor}"
+        );
+        let (left, by_own) = (left(&own, new, at_ns), left(&own, leased, at_ns));
+        assert!(factor == "0.25" || left < by_own, "factor {factor}: {left} of {by_own}");
     }
 }
