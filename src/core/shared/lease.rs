@@ -89,6 +89,7 @@ impl SharedBucket {
         let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
         let word = match rule {
             Rule::Window(window) => {
+                // A window with more than its quota has reservations behind it, whose times were promised.
                 if unspent == 0
                     || window.start_ms(self.word, now_ns).map(start_unix_ms) != Some(tag_ms)
                 {

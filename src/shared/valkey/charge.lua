@@ -193,7 +193,8 @@ if any_beside or ARGV[1] == '1' then
     function end_lease(m, tag, granted, unspent)
         unspent = min(unspent, granted, burst_of(m))
         if m.rule == 'w' then
-            if unspent == 0 or m.b == 0 or m.a ~= tag then return false end
+            -- Reservations are behind a window with more than its quota: their times were promised.
+            if unspent == 0 or m.b == 0 or m.b > m.quota or m.a ~= tag then return false end
             refund(m, unspent)
             return true
         end

@@ -131,28 +131,35 @@ fn a_clock_before_2020_grants_no_lease() {
     }
 }
 
-/// By a factor above 1 the units of the text have not dripped out yet, by the limit itself they have.
+/// By a factor above 1 no unit has dripped out when the lease ends, and by one below 1 more have than by the limit itself.
 #[test]
 fn calls_by_factor_keep_what_leases_held() {
-    let own = Limit::leaky_bucket(100, Duration::from_millis(8), 1).unwrap();
-    let word = own.rule().spend(0, rule_time_ns(AT), 5).word.unwrap();
+    let own = Limit::leaky_bucket(100, Duration::from_millis(700), 1).unwrap();
+    let word = own.rule().spend(0, rule_time_ns(AT), 1).word.unwrap();
     let bucket = SharedBucket { word, ..SharedBucket::default() };
     let (leased, granted) = bucket.with_lease(&own, AT, request(30)).unwrap();
     assert_eq!(granted.units, 30);
-    let at_ns = granted.until_ms * NS_PER_MS + 24 * NS_PER_MS;
-    // The lease holds 30 units until its end; three drips of the limit itself come after it.
-    for (factor, drips) in [("3", 1), ("2", 1), ("0.25", 12)] {
+    let end_ns = granted.until_ms * NS_PER_MS;
+    assert_eq!(end_ns, AT + 2 * S, "two drips of the limit itself");
+    for factor in ["3", "2", "0.25"] {
         let scaled = own.scaled(factor.parse().unwrap()).unwrap().unwrap();
-        let limits = (&scaled, &own);
-        let found = leased.guarded(limits, at_ns);
-        let word = scaled.rule().spend(found.word, rule_time_ns(at_ns), 1).word.unwrap();
+        let found = leased.guarded((&scaled, &own), end_ns);
+        let word = scaled.rule().spend(found.word, rule_time_ns(end_ns), 1).word.unwrap();
         let new = SharedBucket { word, ..found };
-        assert_eq!(
-            scaled.rule().spend(found.word, rule_time_ns(at_ns), 0).decision.remaining(),
-            Some(scaled.burst() - 30 + drips),
-            "factor {factor}"
-        );
-        let (left, by_own) = (left(&own, new, at_ns), left(&own, leased, at_ns));
-        assert!(factor == "0.25" || left < by_own, "factor {factor}: {left} of {by_own}");
+        assert_eq!(left(&own, new, end_ns), 100 - 30 - 1, "factor {factor}");
     }
+}
+
+/// After a limit has changed from `leased` to `exact`, while nodes still hold leases.
+#[test]
+fn no_lease_comes_back_in_front_of_reservations() {
+    let limit = Limit::fixed_window(10, Duration::from_secs(2)).unwrap();
+    let (leased, granted) = SharedBucket::default().with_lease(&limit, AT, request(4)).unwrap();
+    let end = LeaseEnd { tag_ms: granted.tag_ms, granted: 4, unspent: 4 };
+    let reserved = |cost| {
+        let grant = limit.rule().reserve(leased.word, rule_time_ns(AT), cost).unwrap();
+        SharedBucket { word: grant.word, ..leased }.without_lease(&limit, AT, end)
+    };
+    assert_eq!(reserved(6).map(|it| left(&limit, it, AT)), Some(4), "in this window");
+    assert_eq!(reserved(7), None, "in the next one");
 }
