@@ -11,7 +11,7 @@ use crate::limiter::shared::taken::TakenFromLease;
 pub(crate) enum Charged {
     Here(Claim),
     #[cfg(feature = "valkey")]
-    InStore(ChargedInStore),
+    InStore(Box<ChargedInStore>),
     #[cfg(feature = "valkey")]
     FromLease(TakenFromLease),
 }

@@ -135,7 +135,7 @@ impl Counted {
         let store = self.handle.limiter.inner.shared.as_ref()?.store.clone();
         let mode = SharedMode::CheckOnly;
         let member = SharedMember { cost: 0, mode, lease: None, ..to_store.clone() };
-        Some(Charged::InStore(ChargedInStore {
+        Some(Charged::InStore(Box::new(ChargedInStore {
             handle: self.handle.clone(),
             key: self.key.clone(),
             store,
@@ -145,7 +145,7 @@ impl Counted {
             is_charged,
             reversible: reversible(to_store, at, found).filter(|_| is_charged),
             applied: self.handle.applied_limit(self.key.as_ref().id),
-        }))
+        })))
     }
 }
 

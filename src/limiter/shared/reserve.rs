@@ -35,7 +35,7 @@ pub(super) struct Terms {
 
 /// What the store has granted. Dropped without its caller, it rolls the charge back.
 struct Granted {
-    charged: Option<ChargedInStore>,
+    charged: Option<Box<ChargedInStore>>,
     wait_ns: u64,
     /// A check of the bucket at a cost of 0 after the charge.
     after: Decision,
@@ -315,7 +315,7 @@ impl Asked {
             reversible,
             applied,
         };
-        Ok(Ok(Granted { charged: Some(charged), wait_ns, after }))
+        Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }))
     }
 }
 
