@@ -278,9 +278,12 @@ mod tests {
         let ledger = format!("{at_ms}:10~{at_ns}:{}:1:0:0:0:0", at_ms + 12_001);
         assert_eq!(text, ledger);
         assert_eq!(undone(&leaky, &format!("{at_ms}:10"), false), format!("{at_ms}:10"));
-        // A lease of 8 units has ended 5 s ago: 3 of them are missing still.
+        // A lease of 8 units has ended 5 s ago: 3 of them are missing still, as its text says.
         let gcra = Limit::new(20, 1, second).unwrap();
         let ended = format!("{at_ns}|0|{}|8", at_ms - 5_000);
-        assert_eq!(undone(&gcra, &ended, false), (at_ns + 3_000_000_000).to_string());
+        assert_eq!(undone(&gcra, &ended, false), ended);
+        let found = read("a", &gcra, Some(ended.as_bytes())).unwrap();
+        let guarded = found.guarded((&gcra, &gcra), at_ns);
+        assert_eq!(guarded.text(&gcra), (at_ns + 3_000_000_000).to_string());
     }
 }
