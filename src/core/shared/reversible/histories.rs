@@ -1,5 +1,6 @@
 //! Random histories of a bucket with leases, each of them twice: in the first one calls charge estimates and settle them, in the
-//! second one they charge the actual costs at once. So the first bucket never has more units than the second.
+//! second one they charge the actual costs at once. So the first bucket never has more units than the second. Charges of a leaky
+//! bucket by a factor above 1 are in the first one only.
 
 use std::time::Duration;
 
@@ -153,7 +154,11 @@ impl History<'_> {
         let Some((charge, _)) = self.texts[0].call(&first, self.now_ns) else { return };
         self.calls_by_factor += u64::from(factor != Factor::ONE);
         let charge = charge.filter(|_| self.random.below(3) > 0);
+        let is_leaky = matches!(self.own.rule(), Rule::LeakyBucket(_));
+        // By a factor above 1 the drips since the word's time are fewer: how many depends on when the last call was.
+        let drips_slowly = is_leaky && limit.burst() < self.own.burst();
         let actual = match (&charge, factor == Factor::ONE) {
+            _ if drips_slowly => 0,
             (None, _) => cost,
             (Some(_), true) => self.random.below(2) * self.random.below(cost),
             (Some(_), false) => 0,
@@ -164,7 +169,6 @@ impl History<'_> {
             self.end_unless(is_allowed);
         }
         if let Some(charge) = charge {
-            let is_leaky = matches!(self.own.rule(), Rule::LeakyBucket(_));
             let drains_early = is_leaky && limit.burst() > self.own.burst();
             self.open.push(Open { number, charge, limit, cost, actual, drains_early });
         }
