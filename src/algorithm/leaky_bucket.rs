@@ -119,6 +119,14 @@ impl LeakyBucket {
         if level.counter >= units { word } else { level.word(units) }
     }
 
+    /// Returns the word of a bucket with `units` units less in it at `now_ns`. Its time is that of the last drip, also if they
+    /// are none.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn with_less(&self, word: u64, now_ns: u64, units: u64) -> u64 {
+        let level = self.level(word, now_ns);
+        level.word(level.counter.saturating_sub(units))
+    }
+
     /// The time until `units` have dripped out.
     #[inline]
     fn drip_ns(&self, level: Level, units: u64) -> u64 {

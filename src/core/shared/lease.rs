@@ -102,7 +102,10 @@ impl SharedBucket {
             }
             // The guard holds at least the unspent units, so neither goes below the present.
             Rule::Gcra(gcra) => self.word.checked_sub(gcra.emission_interval_ns() * unspent)?,
-            _ => rule.refund(self.word, now_ns, unspent).word.unwrap_or(self.word),
+            // The units that do not come back may have been spent just now. From an older time in the word a call by a factor below
+            // 1 would let them drip out again.
+            Rule::LeakyBucket(leaky) => leaky.with_less(self.word, now_ns, unspent),
+            Rule::Custom(_) => self.word,
         };
         let leases = self.leases.without(tag_ms, granted)?;
         Some(SharedBucket { word, leases, ..self }.with_guard((limit, limit), unix_ns))

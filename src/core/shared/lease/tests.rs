@@ -163,3 +163,19 @@ fn no_lease_comes_back_in_front_of_reservations() {
     assert_eq!(reserved(6).map(|it| left(&limit, it, AT)), Some(4), "in this window");
     assert_eq!(reserved(7), None, "in the next one");
 }
+
+/// All units of the lease are spent just before it comes back, and a call by a factor below 1 comes next.
+#[test]
+fn spent_leases_do_not_drip_out_again() {
+    let own = Limit::leaky_bucket(100, Duration::from_millis(100), 1).unwrap();
+    let fast = own.scaled("0.25".parse().unwrap()).unwrap().unwrap();
+    let word = own.rule().spend(0, rule_time_ns(AT), 40).word.unwrap();
+    let bucket = SharedBucket { word, ..SharedBucket::default() };
+    let (leased, granted) = bucket.with_lease(&own, AT, request(30)).unwrap();
+    assert_eq!(granted.units, 30);
+    let end = LeaseEnd { tag_ms: granted.tag_ms, granted: 30, unspent: 0 };
+    let at_ns = AT + S;
+    let ended = leased.guarded((&own, &own), at_ns).without_lease(&own, at_ns, end).unwrap();
+    assert_eq!(left(&own, ended, at_ns), 100 - 60, "ten have dripped out");
+    assert_eq!(left(&fast, ended, at_ns), 400 - 60, "the same, as after any call of this time");
+}

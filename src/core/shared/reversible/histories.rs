@@ -203,8 +203,7 @@ impl History<'_> {
         self.end_unless(units == second.map_or(0, |second| second.units));
         if let (Some(first), Some(second)) = (granted, second) {
             sums.leases += 1;
-            // A lease of which nothing comes back leaves the word's time as it is, from which calls by a factor below 1 count.
-            let unspent = 1 + self.random.below(units);
+            let unspent = self.random.below(units + 1);
             self.leases.push(([first, second], unspent));
         }
     }
