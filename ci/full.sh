@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# All checks: the gate, then the long ones; for a release, and before an issue is resolved. The long ones run in two lanes
+# All checks: the gate, then the long ones; for a release, and before an issue is resolved. The long ones run in three lanes
 # beside each other, and the benches alone at the end: on two processors two to three hours in all.
 # Prints each check's own closing lines. A lane ends with its first check that fails. `ci/full.sh long` leaves out the gate.
 . "$(dirname "$0")/common.sh"
 step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
-# What is built in the folder of the gate, and the sanitizers.
+# What is built in the folder of the gate.
 tests() {
     step "the tests with each feature alone"
     ci/clippy.sh tests
@@ -35,36 +35,44 @@ tests() {
     ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
     step "a history of 100,000,000 calls, checked"
     WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
-    step "the address sanitizer"
-    ci/sanitize.sh asan
-    step "the thread sanitizer"
-    ci/sanitize.sh tsan
     step "instructions of a call"
     benches/rivals/instructions.sh
 }
 
-# What has build folders of its own.
+# The models, which have build folders of their own.
 models() {
     step "all models"
     ci/loom.sh
     step "every ordering weakened"
     tests/weaken.sh
+}
+
+# What the compiler instruments, each in a build folder of its own.
+instrumented() {
     step "fuzz, 5 minutes a target"
     ci/fuzz.sh 300
+    step "the address sanitizer"
+    ci/sanitize.sh asan
+    step "the thread sanitizer"
+    ci/sanitize.sh tsan
 }
 
 [ "${1:-}" = long ] || .ci/run
 
-log=$(mktemp)
+# The first lane prints as it goes, the others when all have ended.
+logs=$(mktemp -d)
 tests &
-tests=$!
-models >"$log" 2>&1 &
-models=$!
-tests_status=0 models_status=0
-wait "$tests" || { tests_status=$? && echo "FAILED: the check above"; }
-wait "$models" || { models_status=$? && echo "FAILED: the last check below" | cat - "$log"; }
-[ "$models_status" != 0 ] || cat "$log"
-[ "$tests_status" = 0 ] && [ "$models_status" = 0 ] || exit 1
+lanes=("$!")
+for lane in models instrumented; do
+    "$lane" >"$logs/$lane" 2>&1 &
+    lanes+=("$!")
+done
+status=0
+wait "${lanes[0]}" || { status=1 && echo "FAILED: the check above"; }
+wait "${lanes[1]}" || { status=1 && echo "FAILED: the last check of the models" >>"$logs/models"; }
+wait "${lanes[2]}" || { status=1 && echo "FAILED: the last check of the sanitizers and fuzz" >>"$logs/instrumented"; }
+cat "$logs"/*
+[ "$status" = 0 ] || exit 1
 
 step "benches at full size"
 rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
