@@ -174,6 +174,9 @@ mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
 #[path = "../tests/support/own_process.rs"]
 mod own_process;
+#[cfg(all(test, not(tollgate_loom)))]
+#[path = "../tests/support/random.rs"]
+mod random;
 #[cfg(feature = "valkey")]
 pub mod shared;
 #[cfg(feature = "snapshot")]

@@ -4,8 +4,8 @@
 //! `ENDURANCE_S=600` runs for ten minutes; the default is five seconds. `--nocapture` shows the figures.
 #![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot"))]
 
-#[path = "../parity/rng.rs"]
-mod rng;
+#[path = "../support/random.rs"]
+mod random;
 
 mod bound;
 mod clock;

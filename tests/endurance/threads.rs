@@ -10,7 +10,7 @@ use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
-use super::rng::Rng;
+use super::random::Random;
 
 /// A limit of the run: its interval stays, its burst is one of two.
 pub(crate) struct RunLimit {
@@ -240,7 +240,7 @@ impl Threads {
     fn spender(&self, seed: u64) -> Vec<Grant> {
         let mut spender = Spender {
             all: self,
-            rng: Rng::new(seed),
+            random: Random(seed),
             grants: Vec::new(),
             places: Vec::new(),
             receipts: Vec::new(),
@@ -258,16 +258,16 @@ impl Threads {
     }
 
     fn reloader(&self, round: u64) {
-        let mut rng = Rng::new(round);
+        let mut random = Random(round);
         let mut second = [false; LIMITS.len()];
         while self.goes_on() {
-            std::thread::sleep(Duration::from_millis(rng.within(2, 60)));
+            std::thread::sleep(Duration::from_millis(random.within(2, 60)));
             let turn = self.counts.reloads.fetch_add(1, Ordering::Relaxed);
             let before = second;
-            second = std::array::from_fn(|limit| limit > 0 && rng.chance(1, 2));
+            second = std::array::from_fn(|limit| limit > 0 && random.chance(1, 2));
             // Not `Afresh`: it forgets reservations, which keep their times beside new ones, so that there
             // are two rates for a while.
-            let debt = rng.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
+            let debt = random.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
             let limits = limits(second, turn);
             let began = self.origin.now();
             self.limiter.reload_with(limits, debt).unwrap();
@@ -291,12 +291,12 @@ impl Threads {
     }
 
     fn sweeper(&self) {
-        let mut rng = Rng::new(5);
+        let mut random = Random(5);
         while self.goes_on() {
-            let cells = rng.pick(&[1, 100, 1 << 20]);
+            let cells = random.pick(&[1, 100, 1 << 20]);
             let (_, at) = first_reading(|| self.limiter.sweep(cells));
             self.done.lock().unwrap().sweeps_ns.push(at);
-            std::thread::sleep(Duration::from_micros(rng.within(200, 5000)));
+            std::thread::sleep(Duration::from_micros(random.within(200, 5000)));
         }
     }
 
@@ -316,25 +316,25 @@ impl Threads {
     }
 
     fn blocker(&self, seed: u64) {
-        let mut rng = Rng::new(seed);
+        let mut random = Random(seed);
         while self.goes_on() {
-            let limit = rng.below(LIMITS.len() as u64) as usize;
-            let id = id_of(limit, rng.below(IDS as u64) as usize);
-            if rng.chance(1, 2) {
-                let time = Duration::from_micros(rng.within(1, 20_000));
+            let limit = random.below(LIMITS.len() as u64) as usize;
+            let id = id_of(limit, random.below(IDS as u64) as usize);
+            if random.chance(1, 2) {
+                let time = Duration::from_micros(random.within(1, 20_000));
                 let _ = self.handles[limit].block(id, time);
                 self.counts.blocks.fetch_add(1, Ordering::Relaxed);
             } else {
                 self.handles[limit].unblock(id).unwrap();
             }
-            std::thread::sleep(Duration::from_micros(rng.within(50, 3000)));
+            std::thread::sleep(Duration::from_micros(random.within(50, 3000)));
         }
     }
 }
 
 struct Spender<'a> {
     all: &'a Threads,
-    rng: Rng,
+    random: Random,
     grants: Vec<Grant>,
     /// Open reservations, each with the index of its grant.
     places: Vec<(Reservation, usize)>,
@@ -343,12 +343,12 @@ struct Spender<'a> {
 
 impl Spender<'_> {
     fn step(&mut self) {
-        let limit = self.rng.below(LIMITS.len() as u64) as usize;
-        let id = self.rng.below(IDS as u64).min(self.rng.below(IDS as u64)) as usize;
-        let cost = self.rng.within(1, 3);
+        let limit = self.random.below(LIMITS.len() as u64) as usize;
+        let id = self.random.below(IDS as u64).min(self.random.below(IDS as u64)) as usize;
+        let cost = self.random.within(1, 3);
         let (all, name) = (self.all, id_of(limit, id));
         let handle = &all.handles[limit];
-        match self.rng.below(22) {
+        match self.random.below(22) {
             20.. => self.batch(),
             0..8 => {
                 let (said, at) = first_reading(|| handle.spend(name, cost).unwrap());
@@ -379,9 +379,9 @@ impl Spender<'_> {
     /// Spends from one bucket of each of two or three limits. A batch that another thread's call denies midway rolls
     /// its charges back.
     fn batch(&mut self) {
-        let (all, first) = (self.all, self.rng.below(2) as usize);
+        let (all, first) = (self.all, self.random.below(2) as usize);
         let ids = std::array::from_fn::<_, { LIMITS.len() }, _>(|_| {
-            self.rng.below(IDS as u64).min(self.rng.below(IDS as u64)) as usize
+            self.random.below(IDS as u64).min(self.random.below(IDS as u64)) as usize
         });
         let limits = first..LIMITS.len();
         let members: Vec<_> = limits
@@ -423,7 +423,7 @@ impl Spender<'_> {
 
     fn reserve(&mut self, limit: usize, id: usize, cost: u64) {
         let handle = &self.all.handles[limit];
-        let most = self.rng.pick(&[Duration::ZERO, MAX_WAIT / 4, MAX_WAIT]);
+        let most = self.random.pick(&[Duration::ZERO, MAX_WAIT / 4, MAX_WAIT]);
         let (place, asked) = first_reading(|| handle.reserve(id_of(limit, id), cost, most));
         let Ok(place) = place else { return };
         let wait = place.wait();
@@ -439,10 +439,10 @@ impl Spender<'_> {
         if self.places.is_empty() {
             return;
         }
-        let at = self.rng.below(self.places.len() as u64) as usize;
+        let at = self.random.below(self.places.len() as u64) as usize;
         let (place, grant) = self.places.swap_remove(at);
         let wait = place.wait();
-        if self.rng.chance(1, 3) {
+        if self.random.chance(1, 3) {
             place.cancel();
             (self.grants[grant].cost, self.grants[grant].ended_ns) = (0, self.all.origin.now());
             self.all.counts.cancelled.fetch_add(1, Ordering::Relaxed);
@@ -455,10 +455,10 @@ impl Spender<'_> {
         if self.receipts.is_empty() {
             return;
         }
-        let at = self.rng.below(self.receipts.len() as u64) as usize;
+        let at = self.random.below(self.receipts.len() as u64) as usize;
         let is_early = self.receipts[at].2 > Instant::now();
         let (receipt, grant, _) = self.receipts.swap_remove(at);
-        let actual = self.rng.within(0, self.grants[grant].cost);
+        let actual = self.random.within(0, self.grants[grant].cost);
         let _ = receipt.settle(actual);
         (self.grants[grant].cost, self.grants[grant].ended_ns) = (actual, self.all.origin.now());
         self.all.counts.settled_early.fetch_add(u64::from(is_early), Ordering::Relaxed);

@@ -3,18 +3,18 @@
 use tollgate::options::AtCap;
 
 use super::ops::{Call, Op};
-use super::rng::Rng;
+use super::random::Random;
 use super::run::Start;
 use super::spec::{KNOWN, List, Spec};
 use super::worlds::{DAY_S, Features, Generator, NS_PER_S};
 
 /// Generates a run of at most 300 operations with exact answers.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
-    let mut rng = Rng::new(seed);
-    let features = Features::any(&mut rng);
-    let now = if rng.chance(1, 3) { 1 } else { rng.within(1, 150 * DAY_S * NS_PER_S) };
-    let length = rng.within(10, 300);
-    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, rng };
+    let mut random = Random(seed);
+    let features = Features::any(&mut random);
+    let now = if random.chance(1, 3) { 1 } else { random.within(1, 150 * DAY_S * NS_PER_S) };
+    let length = random.within(10, 300);
+    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, random };
     generator.algorithms = std::array::from_fn(|_| generator.algorithm());
     let start = Start { spec: generator.first_spec(), now, cap: None };
     let ops = (0..length).map(|_| generator.op()).collect();
@@ -23,26 +23,26 @@ pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
 
 /// Generates a run without exact answers, with few ids.
 pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
-    let mut rng = Rng::new(seed);
+    let mut random = Random(seed);
     let features = Features {
-        ids: rng.within(1, 2),
+        ids: random.within(1, 2),
         shadows: false,
         factors: false,
         back: false,
         switch: false,
-        dense: rng.chance(2, 3),
-        ..Features::any(&mut rng)
+        dense: random.chance(2, 3),
+        ..Features::any(&mut random)
     };
-    let cap = rng.chance(1, 3).then(|| {
-        let at_cap = rng.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
-        (rng.within(1, 6) as usize, at_cap)
+    let cap = random.chance(1, 3).then(|| {
+        let at_cap = random.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
+        (random.within(1, 6) as usize, at_cap)
     });
     let dense =
         Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
-    let features = if features.dense && rng.chance(1, 2) { dense } else { features };
-    let length = rng.within(10, 150);
-    let now = rng.within(1, 150 * DAY_S * NS_PER_S);
-    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, rng };
+    let features = if features.dense && random.chance(1, 2) { dense } else { features };
+    let length = random.within(10, 150);
+    let now = random.within(1, 150 * DAY_S * NS_PER_S);
+    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, random };
     generator.algorithms = std::array::from_fn(|_| generator.algorithm());
     let start = Start { spec: generator.first_spec(), now, cap };
     let ops = (0..length).map(|_| generator.bound_op()).collect();
@@ -53,20 +53,20 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
 impl Generator {
     fn op(&mut self) -> Op {
         let features = self.features;
-        match self.rng.below(100) {
+        match self.random.below(100) {
             0..16 => self.advance(),
-            16..20 if features.back => Op::Back(self.rng.below(5 * NS_PER_S)),
+            16..20 if features.back => Op::Back(self.random.below(5 * NS_PER_S)),
             20..24 if features.ends => {
-                Op::ToEnd(self.rng.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
+                Op::ToEnd(self.random.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
             }
             24..30 if features.reloads => Op::Reload(self.next_spec(), self.debt()),
-            30..34 if features.sweeps => match self.rng.chance(1, 2) {
+            30..34 if features.sweeps => match self.random.chance(1, 2) {
                 true => Op::SweepAll,
-                false => Op::Sweep(self.rng.within(0, 40) as usize),
+                false => Op::Sweep(self.random.within(0, 40) as usize),
             },
             34..36 if features.files => Op::Snapshot,
             36..38 if features.files => Op::Restore(self.next_spec(), self.debt()),
-            38..39 if features.switch => Op::Enable(self.rng.chance(2, 3)),
+            38..39 if features.switch => Op::Enable(self.random.chance(2, 3)),
             39..50 if features.batches => self.batch(),
             50..55 if features.blocks => self.block(),
             50..60 => Op::Check(self.call()),
@@ -76,7 +76,7 @@ impl Generator {
             71 => self.some(),
             72..75 => {
                 let call = self.call();
-                Op::Settled(call, self.rng.within(0, call.cost + 3))
+                Op::Settled(call, self.random.within(0, call.cost + 3))
             }
             _ => Op::Spend(self.call()),
         }
@@ -85,23 +85,23 @@ impl Generator {
     /// A call that takes what the bucket has.
     fn some(&mut self) -> Op {
         let call = self.call();
-        match self.rng.chance(1, 3) {
+        match self.random.chance(1, 3) {
             true => Op::Drain(call),
             false => Op::SpendUpTo(call),
         }
     }
 
     fn bound_op(&mut self) -> Op {
-        match self.rng.below(100) {
+        match self.random.below(100) {
             0..15 => {
-                let at_most = self.rng.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
+                let at_most = self.random.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
                 let call = self.call();
                 Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
             }
-            15..20 => Op::Cancel(self.rng.below(8) as usize),
-            20..27 => Op::Keep(self.rng.below(8) as usize),
+            15..20 => Op::Cancel(self.random.below(8) as usize),
+            20..27 => Op::Keep(self.random.below(8) as usize),
             27..33 => Op::Charge(self.call()),
-            33..41 => Op::Settle(self.rng.below(8) as usize, self.rng.below(4)),
+            33..41 => Op::Settle(self.random.below(8) as usize, self.random.below(4)),
             41..48 => Op::Spend(self.call()),
             48..50 => self.some(),
             _ => match self.op() {
@@ -127,8 +127,8 @@ impl Generator {
     fn many(&mut self) -> Op {
         let Call { limit, cost, .. } = self.call();
         let ids = KNOWN[limit].ids.len() as u64;
-        let length = self.rng.below(24);
-        let ids = (0..length).map(|_| self.rng.below(ids) as usize).collect();
+        let length = self.random.below(24);
+        let ids = (0..length).map(|_| self.random.below(ids) as usize).collect();
         Op::SpendMany { limit, ids: List(ids), cost }
     }
 

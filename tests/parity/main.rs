@@ -16,7 +16,8 @@ mod harness;
 mod ledger;
 mod ops;
 mod oracle;
-mod rng;
+#[path = "../support/random.rs"]
+mod random;
 mod run;
 mod shrink;
 mod spec;

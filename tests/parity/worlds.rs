@@ -5,7 +5,7 @@ use tollgate::batch::MemberMode;
 use tollgate::reload::CarryOver;
 
 use super::call::{BatchCall, Call, ONE};
-use super::rng::Rng;
+use super::random::Random;
 use super::spec::{KNOWN, LARGEST_FACTOR, LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -49,9 +49,9 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    pub(crate) fn any(rng: &mut Rng) -> Features {
-        let (ids, kinds) = (rng.within(1, 4), rng.pick(KINDS));
-        let mut often = || rng.chance(1, 2);
+    pub(crate) fn any(random: &mut Random) -> Features {
+        let (ids, kinds) = (random.within(1, 4), random.pick(KINDS));
+        let mut often = || random.chance(1, 2);
         let overrides = often();
         Features {
             reloads: often() || often(),
@@ -77,7 +77,7 @@ impl Features {
 }
 
 pub(crate) struct Generator {
-    pub(crate) rng: Rng,
+    pub(crate) random: Random,
     pub(crate) features: Features,
     /// The algorithm of each limit since the last reload.
     pub(crate) algorithms: [u64; KNOWN.len()],
@@ -85,13 +85,13 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub(crate) fn algorithm(&mut self) -> u64 {
-        self.rng.pick(self.features.kinds)
+        self.random.pick(self.features.kinds)
     }
 
     fn numbers(&mut self, algorithm: u64) -> Numbers {
-        let rng = &mut self.rng;
+        let random = &mut self.random;
         if self.features.dense {
-            let (size, period_ms) = (rng.within(1, 6), rng.pick(&[50, 50, 100, 300]));
+            let (size, period_ms) = (random.within(1, 6), random.pick(&[50, 50, 100, 300]));
             return match algorithm {
                 0 => Numbers::Gcra { burst: size, count: 1, period_ms },
                 1 => Numbers::Fixed { limit: size, window_ms: size * period_ms },
@@ -99,27 +99,29 @@ impl Generator {
                 _ => Numbers::Leaky { size, rate_ms: period_ms, drip: 1 },
             };
         }
-        let size = if rng.chance(3, 4) { rng.within(1, 12) } else { rng.within(1, 60) };
-        let period_ms = rng.pick(&PERIODS_MS);
+        let size = if random.chance(3, 4) { random.within(1, 12) } else { random.within(1, 60) };
+        let period_ms = random.pick(&PERIODS_MS);
         match algorithm {
-            0 => Numbers::Gcra { burst: size, count: rng.pick(&[1, 1, 2, 3, 7]), period_ms },
+            0 => Numbers::Gcra { burst: size, count: random.pick(&[1, 1, 2, 3, 7]), period_ms },
             1 => Numbers::Fixed { limit: size, window_ms: period_ms },
-            2 => Numbers::Tokens { limit: size, window_ms: period_ms, burst: rng.within(1, size) },
-            _ => Numbers::Leaky { size, rate_ms: period_ms / 5, drip: rng.within(1, size + 2) },
+            2 => {
+                Numbers::Tokens { limit: size, window_ms: period_ms, burst: random.within(1, size) }
+            }
+            _ => Numbers::Leaky { size, rate_ms: period_ms / 5, drip: random.within(1, size + 2) },
         }
     }
 
     fn limit_spec(&mut self, limit: usize, can_be_without: bool) -> LimitSpec {
         let algorithm = self.algorithms[limit];
-        let is_without = can_be_without && self.rng.chance(1, 3);
+        let is_without = can_be_without && self.random.chance(1, 3);
         let default = (!is_without).then(|| self.numbers(algorithm));
-        let shadow = self.features.shadows && self.rng.chance(1, 4);
-        let is_tried = self.features.shadows && self.rng.chance(1, 4);
+        let shadow = self.features.shadows && self.random.chance(1, 4);
+        let is_tried = self.features.shadows && self.random.chance(1, 4);
         let tried = is_tried.then(|| self.numbers(algorithm));
         let mut overrides = Vec::new();
         if self.features.overrides {
             for target in self.targets(limit) {
-                let numbers = (!self.rng.chance(1, 12)).then(|| self.numbers(algorithm));
+                let numbers = (!self.random.chance(1, 12)).then(|| self.numbers(algorithm));
                 overrides.push(Over { target, numbers, ends_s: self.ends_s() });
             }
         }
@@ -132,7 +134,7 @@ impl Generator {
     fn sharing(&mut self) -> Sharing {
         match self.features.sharing {
             [] => Sharing::Local,
-            some => self.rng.pick(some),
+            some => self.random.pick(some),
         }
     }
 
@@ -142,20 +144,20 @@ impl Generator {
             (0..known.ids.len()).filter_map(|id| known.account_of(id)).collect();
         accounts.dedup();
         let mut all: Vec<Target> = (0..known.ids.len()).map(Target::Id).collect();
-        all.retain(|_| self.rng.chance(1, 4));
+        all.retain(|_| self.random.chance(1, 4));
         if self.features.accounts {
-            accounts.retain(|_| self.rng.chance(1, 3));
+            accounts.retain(|_| self.random.chance(1, 3));
             all.extend(accounts.into_iter().map(Target::Account));
         }
         all
     }
 
     fn ends_s(&mut self) -> Option<i64> {
-        if !self.features.ends || self.rng.chance(1, 3) {
+        if !self.features.ends || self.random.chance(1, 3) {
             return None;
         }
         // -5 has ended already.
-        Some(self.rng.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
+        Some(self.random.pick(&[-5, 60, 60, 90, 3600, 3600, 7200, 86_400, 40 * 86_400]))
     }
 
     pub(crate) fn first_spec(&mut self) -> Spec {
@@ -169,10 +171,10 @@ impl Generator {
     pub(crate) fn next_spec(&mut self) -> Spec {
         let defaults = self.features.defaults;
         let limits = (0..KNOWN.len()).map(|limit| {
-            if self.features.algorithms && self.rng.chance(1, 4) {
+            if self.features.algorithms && self.random.chance(1, 4) {
                 self.algorithms[limit] = self.algorithm();
             }
-            let is_there = !defaults || self.rng.chance(4, 5);
+            let is_there = !defaults || self.random.chance(4, 5);
             is_there.then(|| self.limit_spec(limit, defaults))
         });
         Spec(List(limits.collect()))
@@ -180,69 +182,69 @@ impl Generator {
 
     pub(crate) fn call(&mut self) -> Call {
         if self.features.dense {
-            let cost = self.rng.within(1, 4);
+            let cost = self.random.within(1, 4);
             return Call { limit: 0, id: 0, cost, factor: ONE };
         }
-        let limit = self.rng.below(KNOWN.len() as u64) as usize;
+        let limit = self.random.below(KNOWN.len() as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
-        let id = self.rng.below(ids) as usize;
-        let cost = match self.rng.below(10) {
+        let id = self.random.below(ids) as usize;
+        let cost = match self.random.below(10) {
             0 => 0,
-            1 => self.rng.within(1, 61),
-            2 | 3 => self.rng.within(1, 12),
-            _ => self.rng.within(1, 4),
+            1 => self.random.within(1, 61),
+            2 | 3 => self.random.within(1, 12),
+            _ => self.random.within(1, 4),
         };
-        let has_factor = self.features.factors && self.rng.chance(1, 4);
+        let has_factor = self.features.factors && self.random.chance(1, 4);
         let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
-        let factor = if has_factor { self.rng.pick(&factors) } else { ONE };
+        let factor = if has_factor { self.random.pick(&factors) } else { ONE };
         Call { limit, id, cost, factor }
     }
 
     /// The time of a block; `None`: the end of one.
     pub(crate) fn block_time(&mut self) -> Option<u64> {
-        if self.rng.chance(1, 4) {
+        if self.random.chance(1, 4) {
             return None;
         }
-        let most = self.rng.pick(&[1, 5 * NS_PER_S, 100 * NS_PER_S, 7200 * NS_PER_S]);
-        Some(self.rng.within(0, most))
+        let most = self.random.pick(&[1, 5 * NS_PER_S, 100 * NS_PER_S, 7200 * NS_PER_S]);
+        Some(self.random.within(0, most))
     }
 
     pub(crate) fn debt(&mut self) -> CarryOver {
-        self.rng.pick(&DEBTS)
+        self.random.pick(&DEBTS)
     }
 
     pub(crate) fn time_step(&mut self) -> u64 {
         if self.features.dense {
-            let most_ms = self.rng.pick(&[10, 10, 120]);
-            return self.rng.within(1, most_ms) * 1_000_000;
+            let most_ms = self.random.pick(&[10, 10, 120]);
+            return self.random.within(1, most_ms) * 1_000_000;
         }
-        let most = match self.rng.below(20) {
+        let most = match self.random.below(20) {
             0..4 => 3,
             4..8 => 2 * NS_PER_S,
             8..13 => 100 * NS_PER_S,
             13..19 => 7200 * NS_PER_S,
             _ => 60 * DAY_S * NS_PER_S,
         };
-        let by = self.rng.within(1, most);
+        let by = self.random.within(1, most);
         // Whole seconds are frequent, so that the clock hits the edges of windows.
-        let is_whole = by > NS_PER_S && self.rng.chance(1, 2);
+        let is_whole = by > NS_PER_S && self.random.chance(1, 2);
         if is_whole { by / NS_PER_S * NS_PER_S } else { by }
     }
 
     pub(crate) fn any_batch(&mut self) -> (BatchCall, Vec<(Call, MemberMode)>) {
-        let length = self.rng.within(0, 5);
+        let length = self.random.within(0, 5);
         let mut members: Vec<(Call, MemberMode)> =
-            (0..length).map(|_| (self.call(), self.rng.pick(&MODES))).collect();
-        if !self.rng.chance(1, 10) {
+            (0..length).map(|_| (self.call(), self.random.pick(&MODES))).collect();
+        if !self.random.chance(1, 10) {
             // Most batches name no bucket twice and have small costs.
             members.sort_by_key(|(call, _)| (call.limit, call.id));
             members.dedup_by_key(|(call, _)| (call.limit, call.id));
             members.iter_mut().for_each(|(call, _)| call.cost = call.cost.min(3));
-            if self.rng.chance(1, 2) {
+            if self.random.chance(1, 2) {
                 members.reverse();
             }
         }
-        let what = match self.rng.below(10) {
+        let what = match self.random.below(10) {
             0..4 => BatchCall::SpendAll,
             4..7 => BatchCall::SpendEach,
             7 => BatchCall::CheckAll,

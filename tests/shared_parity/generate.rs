@@ -3,7 +3,7 @@
 use super::bucket::MAX_NODES;
 use super::call::BatchCall;
 use super::ops::{Call, Kind, ONE, Op, Way};
-use super::rng::Rng;
+use super::random::Random;
 use super::run::Start;
 use super::spec::{KNOWN, List, Sharing, Spec};
 use super::worlds::{DAY_S, Features, Generator, NS_PER_S};
@@ -23,17 +23,17 @@ const SHARINGS: &[&[Sharing]] = &[
 
 /// Generates a run of at most 300 operations.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
-    let mut rng = Rng::new(seed);
-    let mut features = Features::any(&mut rng);
-    features.sharing = rng.pick(SHARINGS);
+    let mut random = Random(seed);
+    let mut features = Features::any(&mut random);
+    features.sharing = random.pick(SHARINGS);
     let has_leases = features.sharing.iter().any(|it| matches!(it, Sharing::Leased { .. }));
     // Clocks of nodes with leases do not go back.
     features.back &= !has_leases;
-    let nodes = rng.within(1, MAX_NODES as u64) as usize;
-    let few = has_leases && rng.chance(2, 3);
-    let now = if rng.chance(1, 3) { 1 } else { rng.within(1, 150 * DAY_S * NS_PER_S) };
-    let length = rng.within(10, 300);
-    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, rng };
+    let nodes = random.within(1, MAX_NODES as u64) as usize;
+    let few = has_leases && random.chance(2, 3);
+    let now = if random.chance(1, 3) { 1 } else { random.within(1, 150 * DAY_S * NS_PER_S) };
+    let length = random.within(10, 300);
+    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, random };
     generator.algorithms = std::array::from_fn(|_| generator.algorithm());
     let spec = generator.first_spec();
     let mut run = NodesRun { generator, nodes, few, spec: spec.clone() };
@@ -58,13 +58,13 @@ impl NodesRun {
             0..14 => Op::Advance(self.time_step()),
             14..18 if features.back => Op::Back(self.below(5_000_000_000) as u64),
             18..22 if features.ends => {
-                Op::ToEnd(self.generator.rng.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
+                Op::ToEnd(self.generator.random.pick(&[-1, 0, 1, 1_000_000, 7_000_000_000]))
             }
             22..26 if features.reloads => self.reload(node),
             26..28 if features.sweeps => Op::Sweep(node, self.below(400)),
             28..29 if features.files => Op::Snapshot(node),
             29..30 if features.files => {
-                let spec = match self.generator.rng.chance(1, 2) {
+                let spec = match self.generator.random.chance(1, 2) {
                     true => self.generator.next_spec(),
                     false => self.spec.clone(),
                 };
@@ -87,7 +87,7 @@ impl NodesRun {
             75..80 => {
                 let call = self.call(false);
                 let at_most =
-                    self.generator.rng.pick(&[0, NS_PER_S, 60 * NS_PER_S, DAY_S * NS_PER_S]);
+                    self.generator.random.pick(&[0, NS_PER_S, 60 * NS_PER_S, DAY_S * NS_PER_S]);
                 Op::Reserved(node, call, at_most, self.below(2) == 0)
             }
             _ => self.one(node, Kind::Spend),
@@ -95,14 +95,14 @@ impl NodesRun {
     }
 
     fn below(&mut self, end: usize) -> usize {
-        self.generator.rng.below(end as u64) as usize
+        self.generator.random.below(end as u64) as usize
     }
 
     fn time_step(&mut self) -> u64 {
-        match self.few && self.generator.rng.chance(3, 4) {
+        match self.few && self.generator.random.chance(3, 4) {
             true => {
-                let most = self.generator.rng.pick(&[3, 1_000_000, 300_000_000, 3_000_000_000]);
-                self.generator.rng.within(1, most)
+                let most = self.generator.random.pick(&[3, 1_000_000, 300_000_000, 3_000_000_000]);
+                self.generator.random.within(1, most)
             }
             false => self.generator.time_step(),
         }
@@ -110,7 +110,7 @@ impl NodesRun {
 
     fn call(&mut self, with_factor: bool) -> Call {
         let mut call = self.generator.call();
-        if self.few && self.generator.rng.chance(3, 4) {
+        if self.few && self.generator.random.chance(3, 4) {
             (call.limit, call.id) = (call.limit % 2, 0);
             call.cost = call.cost.min(2);
         }
@@ -121,12 +121,12 @@ impl NodesRun {
     }
 
     fn one(&mut self, node: usize, kind: Kind) -> Op {
-        let rng = &mut self.generator.rng;
+        let random = &mut self.generator.random;
         let way = match kind {
             Kind::Spend | Kind::Check => {
-                rng.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking, Way::Dropped])
+                random.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking, Way::Dropped])
             }
-            Kind::Refund | Kind::Reset => rng.pick(&[Way::Sync, Way::Async, Way::Async]),
+            Kind::Refund | Kind::Reset => random.pick(&[Way::Sync, Way::Async, Way::Async]),
         };
         // Others have no form with a factor.
         let call = self.call(matches!(way, Way::Sync | Way::Async));
@@ -135,7 +135,7 @@ impl NodesRun {
 
     fn batch(&mut self, node: usize) -> Op {
         let (mut what, members) = self.generator.any_batch();
-        let way = self.generator.rng.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking]);
+        let way = self.generator.random.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking]);
         if way != Way::Sync {
             // The others have no form that asks the store.
             what = match what {
@@ -156,7 +156,7 @@ impl NodesRun {
 
     fn reload(&mut self, node: usize) -> Op {
         let (spec, debt) = (self.generator.next_spec(), self.generator.debt());
-        let who = self.generator.rng.chance(1, 4).then_some(node);
+        let who = self.generator.random.chance(1, 4).then_some(node);
         if who.is_none() {
             self.spec = spec.clone();
         }

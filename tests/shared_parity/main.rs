@@ -33,8 +33,8 @@ mod ops;
 #[path = "../parity/oracle/mod.rs"]
 mod oracle;
 mod places;
-#[path = "../parity/rng.rs"]
-mod rng;
+#[path = "../support/random.rs"]
+mod random;
 mod run;
 #[path = "../parity/shrink.rs"]
 mod shrink;

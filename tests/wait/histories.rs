@@ -12,26 +12,11 @@ use tollgate::limit::Parameters;
 use tollgate::limits::LimitOptions;
 use tollgate::reserve::Receipt;
 
+use super::random::Random;
 use super::support::rules::scripted;
 use super::*;
 
 pub(super) const HISTORIES: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
-
-/// SplitMix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-}
 
 /// A grant: the number of its call, its time and its final cost.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,8 @@ mod herd;
 mod histories;
 mod left;
 mod places;
+#[path = "../support/random.rs"]
+mod random;
 mod rollbacks;
 mod settle;
 mod stalled;

@@ -4,7 +4,8 @@ use std::sync::Barrier;
 
 use tollgate::algorithm::Algorithm;
 
-use super::histories::{Grant, HISTORIES, Open, OpenCharge, Random, Record, limiter_of};
+use super::histories::{Grant, HISTORIES, Open, OpenCharge, Record, limiter_of};
+use super::random::Random;
 use super::*;
 
 /// One thread's calls on a bucket at one time, with the times and final costs of its grants.

@@ -2,7 +2,7 @@
 
 use tollgate::algorithm::{Algorithm, Charge};
 
-use super::histories::Random;
+use super::random::Random;
 use super::*;
 
 const WINDOW_MS: u64 = 50;

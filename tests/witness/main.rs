@@ -6,6 +6,8 @@
 #![cfg(all(feature = "exact", not(tollgate_loom)))]
 
 mod check;
+#[path = "../support/random.rs"]
+mod random;
 mod run;
 
 use std::time::Instant;

@@ -10,6 +10,7 @@ use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::check::{CallKind, Checker, Counts, Record, Rule, Violation};
+use super::random::Random;
 
 /// Ten units at once, one more every 20 us: less than the threads ask of one hot key, and more than they
 /// ask of a key that comes and goes.
@@ -224,17 +225,4 @@ pub(crate) fn run(plan: Plan) -> Result<Report, Violation> {
     let stats = run.limiters[0].0.stats();
     let (migrations, swept) = (stats.migrations, stats.swept);
     Ok(Report { counts: checker.counts, calls, migrations, swept })
-}
-
-/// Generates the same pseudorandom numbers in every run (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ (bits >> 31)) % end
-    }
 }

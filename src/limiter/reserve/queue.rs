@@ -14,23 +14,12 @@ use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::{IdFormat, LimitOptions, Limits};
+use crate::random::Random;
 use crate::store::key::{KeyRef, LimitIndex};
 use crate::store::{Engine, StoreKey};
 use crate::util::decimal;
 
 const HISTORIES: u64 = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
 
 /// The units in the bucket, those that drip out next in front, each with the number of its charge.
 #[derive(Clone, Debug, Default)]

@@ -10,22 +10,11 @@ use crate::algorithm::rule::Rule;
 use crate::core::shared::decide::{decide, written};
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::core::shared::{SharedMember, SharedMode};
+use crate::random::Random;
 
 const HISTORIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 500_000 };
 const START_NS: u64 = 1_790_000_000_000_000_000;
 const LEASE_MS: u64 = 40;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
 
 /// The text of a bucket in a store that forgets none.
 #[derive(Default)]

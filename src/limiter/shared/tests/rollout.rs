@@ -1,8 +1,9 @@
 //! Nodes with two versions of a limit on one store, while a roll-out goes on, and is rolled back.
 
-use super::simulation::{Random, beyond_one_bucket};
+use super::simulation::beyond_one_bucket;
 use super::*;
 use crate::core::shared::text::ORIGIN_NS;
+use crate::random::Random;
 
 const NODES: usize = 4;
 const MS: u64 = 1_000_000;
@@ -41,7 +42,7 @@ fn uses_of(versions: &[Limit; 2], shared: Shared, seed: u64) -> Vec<(u64, u64)> 
         .collect();
     let (mut uses, mut pause_ns) = (Vec::new(), MS);
     for _ in 0..CALLS {
-        if random.is_one_in(50) {
+        if random.chance(1, 50) {
             pause_ns = [100_000, 2 * MS, 40 * MS][random.below(3) as usize];
         }
         hand.advance(Duration::from_nanos(random.below(pause_ns)));

@@ -8,29 +8,13 @@ use crate::clock::ManualClock;
 use crate::core::shared::text::ORIGIN_NS;
 use crate::core::shared::{SharedMode, lease::LeaseRequest};
 use crate::limit::Parameters;
+use crate::random::Random;
 
 const NODES: usize = 4;
 const KEYS: [&str; 2] = ["a", "b"];
 const MS: u64 = 1_000_000;
 /// The most by which a node's clock is slower than the store's, in millionths: the proof allows a thousandth.
 const MAX_SLOW_MILLIONTHS: u64 = 990;
-
-/// Steele and Vigna's splitmix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    pub(super) fn is_one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// The store that all nodes share, and all uses of its units.
 struct World {
@@ -167,9 +151,9 @@ impl SharedStore for Wire {
         let ends = members.iter().filter(|member| ends(member)).count();
         world.see("leases given back", ends as u64);
         let now_ns = world.now_ns();
-        let is_slow = world.random.is_one_in(20);
+        let is_slow = world.random.chance(1, 20);
         let arrives_ns = now_ns + world.random.below(if is_slow { 100 * MS } else { 3 * MS });
-        let is_lost = world.random.is_one_in(30);
+        let is_lost = world.random.chance(1, 30);
         let back_ns = if is_lost { 1000 * MS } else { world.random.below(3 * MS) };
         drop(world);
         Box::pin(Sent {

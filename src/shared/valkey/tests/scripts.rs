@@ -12,6 +12,7 @@ use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::{ORIGIN_NS, SharedBucket};
 use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
 use crate::limit::{Factor, Limit};
+use crate::random::Random;
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::script::Scripts;
 
@@ -19,27 +20,6 @@ const MS: u64 = 1_000_000;
 
 /// Batches on each server if `TOLLGATE_STORE_BATCHES` is not set.
 const FEW_BATCHES: u64 = 2_000;
-
-/// Steele and Vigna's splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn pick<'t, T>(&mut self, all: &'t [T]) -> &'t T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// The place in [`limits`] of a leaky bucket that drips between calls.
 const DRIPPING: usize = 10;
@@ -161,7 +141,7 @@ struct World {
     store: ValkeyStore,
     connection: Connection,
     scripts: Scripts,
-    rng: Rng,
+    random: Random,
     limits: Vec<Limit>,
     unix_ns: u64,
     /// Leases that were granted, by key.
@@ -193,7 +173,7 @@ impl World {
             store,
             connection: server.connection(),
             scripts: Scripts::new(),
-            rng: Rng(seed),
+            random: Random(seed),
             limits: limits(),
             unix_ns: 1_790_000_000_000_000_000,
             granted: Vec::new(),
@@ -217,47 +197,47 @@ impl World {
     /// Moves the clock: mostly forward, by times that meet the limits' boundaries, sometimes back.
     fn move_clock(&mut self) {
         let steps = [0, 1, 400, 999, 1_000, 333_333, 700_000, 1_300_000, 1_700_000, 86_400_000_000];
-        let by_ns = *self.rng.pick(&steps) * 1_000 * self.rng.below(4);
-        self.unix_ns = match self.rng.below(8) {
+        let by_ns = self.random.pick(&steps) * 1_000 * self.random.below(4);
+        self.unix_ns = match self.random.below(8) {
             0 => self.unix_ns - by_ns.min(1 << 40),
             _ => self.unix_ns + by_ns,
         };
         if self.unix_ns > 1_900_000_000_000_000_000 {
-            self.unix_ns = 1_790_000_000_000_000_000 + self.rng.below(MS) * 1_000;
+            self.unix_ns = 1_790_000_000_000_000_000 + self.random.below(MS) * 1_000;
         }
         self.set_clock();
     }
 
     fn members(&mut self) -> Vec<SharedMember> {
         let mut members: Vec<SharedMember> = Vec::new();
-        let is_plain = self.rng.below(4) == 0;
-        for _ in 0..=self.rng.below(3) {
+        let is_plain = self.random.below(4) == 0;
+        for _ in 0..=self.random.below(3) {
             let of = if is_plain { GCRA_LIMITS } else { self.limits.len() };
-            let mut limit = self.rng.pick(&self.limits[..of]).clone();
+            let mut limit = self.limits[self.random.below(of as u64) as usize].clone();
             let mut unscaled = None;
-            if self.rng.below(4) == 0 {
-                if !is_plain && self.rng.below(2) == 0 {
+            if self.random.below(4) == 0 {
+                if !is_plain && self.random.below(2) == 0 {
                     limit = self.limits[DRIPPING].clone();
                 }
-                let millionths = *self.rng.pick(&[1_000, 250_000, 500_000, 2_000_000, 3_000_000]);
+                let millionths = self.random.pick(&[1_000, 250_000, 500_000, 2_000_000, 3_000_000]);
                 let factor = Factor::from_millionths(millionths);
-                unscaled = (self.rng.below(3) > 0).then(|| Box::new(limit.clone()));
+                unscaled = (self.random.below(3) > 0).then(|| Box::new(limit.clone()));
                 limit = limit.scaled(factor).ok().flatten().unwrap_or(limit);
             }
             let kind = limit.algorithm();
             // Limits of other sizes meet at one key.
-            let key = format!("{kind}:{}", self.rng.below(4));
+            let key = format!("{kind}:{}", self.random.below(4));
             // A call with a factor takes no leases.
             let lease = self.lease(&key).filter(|_| unscaled.is_none() && !is_plain);
             if members.iter().any(|member| *member.key == *key) {
                 continue;
             }
             let most = limit.burst();
-            let cost = *self.rng.pick(&[0, 1, 1, 1, 2, most / 2, most]);
+            let cost = self.random.pick(&[0, 1, 1, 1, 2, most / 2, most]);
             let modes = [SharedMode::CheckOnly, SharedMode::SpendOnly, SharedMode::LookOnly];
             let all = SharedMode::CheckAndSpend;
-            let mode = *self.rng.pick(&[all, all, all, modes[0], modes[1], modes[2]]);
-            let keep_ms = *self.rng.pick(&[0, 0, 0, 5_000_000]);
+            let mode = self.random.pick(&[all, all, all, modes[0], modes[1], modes[2]]);
+            let keep_ms = self.random.pick(&[0, 0, 0, 5_000_000]);
             let (mode, keep_ms) = if is_plain { (all, 0) } else { (mode, keep_ms) };
             members.push(SharedMember {
                 lease,
@@ -275,20 +255,20 @@ impl World {
 
     /// Asks for a lease at half of the calls, and gives an old one up, or one that never was.
     fn lease(&mut self, key: &str) -> Option<LeaseRequest> {
-        let want = *self.rng.pick(&[0, 1, 2, 3, 7, 64, 1 << 20, 1 << 40]);
-        let length_ms = *self.rng.pick(&[1_000, 1_000, 1_000, 200, 777, 10_000]);
+        let want = self.random.pick(&[0, 1, 2, 3, 7, 64, 1 << 20, 1 << 40]);
+        let length_ms = self.random.pick(&[1_000, 1_000, 1_000, 200, 777, 10_000]);
         let at = self.granted.iter().position(|(of, _)| **of == *key);
-        let end = match self.rng.below(4) {
+        let end = match self.random.below(4) {
             0 => at.map(|at| self.granted.swap_remove(at).1),
             1 => at.map(|at| self.granted[at].1),
             _ => None,
         };
         let end = end.map(|Granted { units, tag_ms, .. }| LeaseEnd {
-            tag_ms: tag_ms + self.rng.below(8) / 7,
-            granted: units + self.rng.below(8) / 7,
-            unspent: self.rng.below(units + 2),
+            tag_ms: tag_ms + self.random.below(8) / 7,
+            granted: units + self.random.below(8) / 7,
+            unspent: self.random.below(units + 2),
         });
-        (self.rng.below(2) == 0).then_some(LeaseRequest { want, length_ms, end })
+        (self.random.below(2) == 0).then_some(LeaseRequest { want, length_ms, end })
     }
 
     fn text(&mut self, key: &str) -> Option<Box<[u8]>> {
@@ -299,9 +279,9 @@ impl World {
     /// Writes an odd text or a block at a member's key.
     fn disturb(&mut self, member: &SharedMember) {
         let key = &*member.key;
-        match self.rng.below(12) {
+        match self.random.below(12) {
             0 => {
-                let odd = *self.rng.pick(ODD);
+                let odd = self.random.pick(ODD);
                 let () = self.connection.set(key, odd).unwrap();
             }
             1 | 2 => {
@@ -309,21 +289,21 @@ impl World {
                 let Ok(bucket) = SharedBucket::read(&member.limit, text.as_deref()) else {
                     return self.connection.del(key).unwrap();
                 };
-                let around = self.unix_ns / MS + *self.rng.pick(&[0, 1_000, 2_000, 900_000]);
+                let around = self.unix_ns / MS + self.random.pick(&[0, 1_000, 2_000, 900_000]);
                 let blocked = SharedBucket { blocked_until_ms: around.saturating_sub(1), ..bucket };
                 let () = self.connection.set(key, blocked.text(&member.limit)).unwrap();
             }
             3 => {
                 // A word of any time near the present, and any count.
-                let at_ms = (self.unix_ns - ORIGIN_NS) / MS - 2_000 + self.rng.below(4_000);
-                let counts = *self.rng.pick(&[8, 1 << 24]);
+                let at_ms = (self.unix_ns - ORIGIN_NS) / MS - 2_000 + self.random.below(4_000);
+                let counts = self.random.pick(&[8, 1 << 24]);
                 let word = match member.limit.rule().gcra() {
-                    Some(_) => at_ms * MS + self.rng.below(MS),
-                    None => (at_ms << 24) | self.rng.below(counts),
+                    Some(_) => at_ms * MS + self.random.below(MS),
+                    None => (at_ms << 24) | self.random.below(counts),
                 };
                 let mut bucket = SharedBucket { word, ..SharedBucket::default() };
-                if self.rng.below(2) == 0 {
-                    let entry = LedgerEntry::Lowered(self.rng.next());
+                if self.random.below(2) == 0 {
+                    let entry = LedgerEntry::Lowered(self.random.next());
                     bucket = bucket.with_entry(&member.limit, self.unix_ns, word, entry);
                 }
                 let () = self.connection.set(key, bucket.text(&member.limit)).unwrap();
