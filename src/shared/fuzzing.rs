@@ -1,4 +1,4 @@
-//! Opens what a fuzz target asks of the texts of the store. Only in a build with `--cfg fuzzing`.
+//! Opens the reading and changing of the store's texts to a fuzz target. Only in a build with `--cfg fuzzing`.
 
 use crate::core::shared::decide::{decide, kept_ms, written};
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
@@ -41,7 +41,7 @@ impl TextBucket {
     }
 }
 
-/// What a call asks of a bucket.
+/// A call on a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// At most the limit's burst.

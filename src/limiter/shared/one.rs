@@ -250,7 +250,7 @@ impl KeyedLimit {
     }
 }
 
-/// Makes what a refund or a reset does on this node: it forgets a kept denial of the id.
+/// Makes the last step of a refund or a reset on this node: a kept denial of the id is forgotten.
 fn forgetting_denial<R>(
     key: Key,
 ) -> impl FnOnce(&KeyedLimit, Result<R, Error>) -> Result<R, Error> + Send + 'static {

@@ -33,7 +33,7 @@ pub(super) struct Terms {
     pub(super) policy: Policy,
 }
 
-/// What the store has granted. Dropped without its caller, it rolls the charge back.
+/// A grant of the store. If it is dropped before its caller has it, the charge is rolled back.
 struct Granted {
     charged: Option<Box<ChargedInStore>>,
     wait_ns: u64,
@@ -53,9 +53,9 @@ impl KeyedLimit {
     /// Like [`reserve`](KeyedLimit::reserve), for a limit that may be [shared](crate::limits::Shared): reservations of all
     /// nodes are granted in the order in which the store has them. Takes two answers of the store.
     ///
-    /// A reservation of a shared limit that is [cancelled](Reservation::cancel) gives back what the store's rule allows: all
-    /// of it if no later charge is behind it. A future that is dropped before it is ready keeps nothing: what the store
-    /// charges for it is rolled back.
+    /// A reservation of a shared limit that is [cancelled](Reservation::cancel) returns its units as far as the store's rule
+    /// allows: all of them if no later charge is behind it. A future that is dropped before it is ready keeps nothing: the
+    /// store's charge for it is rolled back.
     ///
     /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
     /// waits: the units are there at once, or the call returns the store's error.

@@ -54,7 +54,7 @@ fn checked(member: &SharedMember) -> SharedMember {
     SharedMember { mode, cost, lease: None, ..member.clone() }
 }
 
-/// What the slots have found so far.
+/// The answers of the slots so far, as one.
 struct Merged(Found);
 
 impl Merged {
@@ -117,7 +117,7 @@ pub(super) async fn charge(
         merged.put(part, &found);
         if found.denied.is_some() {
             give_back_in_time(asker, charged, deadline).await;
-            // What was charged is given back.
+            // The leases are among the charges that were given back.
             merged.0.leased.fill(0);
             return Ok(merged.0);
         }
@@ -172,7 +172,7 @@ async fn give_back_in_time(
     let _ = timeout_at(deadline, giving).await;
 }
 
-/// Gives back what a slot has charged, as far as no other call has changed the texts since.
+/// Rolls back the charges of a slot, except in texts that other calls have changed since.
 pub(super) async fn give_back(asker: &Asker, members: &[SharedMember], found: &Found) {
     let changes = undoing(members, found).unwrap_or_default();
     // Each by itself: a bucket that has changed does not keep the others from being given back.
