@@ -36,7 +36,7 @@ fn options(engine: Engine) -> (LimiterOptions, ManualClock) {
     (LimiterOptions::default().clock(clock).engine(engine), manual)
 }
 
-/// What is used of a bucket that holds `burst`, in whole units, rounded up.
+/// The used units of a bucket that holds `burst`, rounded up.
 fn used(limiter: &Limiter, name: &str, id: &str, burst: u64) -> u64 {
     burst - limiter.limit(name).unwrap().check(id, 0).unwrap().remaining().unwrap()
 }

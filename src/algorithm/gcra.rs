@@ -176,7 +176,7 @@ impl Algorithm for Gcra {
         }
         let now_ns = now_ns();
         if now_ns < charge.now_ns {
-            // The clock went back, so it does not tell what has refilled.
+            // The clock went back, so it does not show how much has refilled.
             return None;
         }
         let base_ns = charge.before.max(charge.now_ns);

@@ -204,7 +204,7 @@ impl Algorithm for LeakyBucket {
     /// bucket empty: so no more drips have come than drip rates have passed since the charge's word, whatever has emptied
     /// the bucket or put its drips off meanwhile.
     ///
-    /// A charge with a factor below 1 may have let more drip out than it has added. Then its rollback adds what is missing.
+    /// A charge with a factor below 1 may have let more drip out than it has added. Then its rollback adds the difference.
     ///
     /// If the bucket would have been empty without the charge, the charges of other calls would have started their drips
     /// later. The word does not say when, so the next drip comes a whole drip rate from now, and the bucket is worse off
@@ -226,7 +226,7 @@ impl Algorithm for LeakyBucket {
             return (counter > level.counter).then(|| level.word(counter));
         };
         if now_ns < charge.now_ns || timed.at_ms < after.at_ms {
-            // The clock went back and does not tell what has dripped, or another call has refunded.
+            // The clock went back and does not show how much has dripped, or another call has refunded.
             return None;
         }
         // A reservation waits as long as the bucket has more than its size, with the units that did not drip out.

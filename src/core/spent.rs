@@ -12,7 +12,7 @@ pub(crate) struct Spent {
     pub(crate) to: ChargedTo,
     /// The rollback ledger's entry of the bucket, read before the charge.
     pub(crate) ledger_mark: LedgerMark,
-    /// Whether `charge` is a part of what was charged: the rest stays, and counts as granted at the same time.
+    /// Whether `charge` is a part of the call's charge: the rest stays, and counts as granted at the same time.
     pub(crate) is_part: bool,
     /// If `charge` was converted to another limit: the words of the bucket below this one show that nothing of the
     /// charge was rounded or cut. The charge is rolled back from such a word alone.

@@ -24,7 +24,7 @@ use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
 use crate::util::coverage::{self, Race};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
 
-/// What all clones and handles of a limiter share.
+/// The state that all clones and handles of a limiter share.
 pub(crate) struct SharedState {
     pub(crate) enabled: Switch,
     pub(crate) generation: Published<Generation>,
@@ -139,7 +139,7 @@ impl SharedState {
 
     /// Frees generations that a reload has replaced and no call reads any more.
     pub(crate) fn free_replaced(&self) {
-        /// The first collection looks for readers. Two more pins can free what it has looked at.
+        /// The first collection looks for readers. Two more pins can free the generations that it has looked at.
         const ROUNDS: usize = 3;
         for _ in 0..ROUNDS {
             if self.generation.is_any_retired() {

@@ -249,7 +249,7 @@ impl PlugLimitNames {
     }
 }
 
-/// What a field tells, for errors.
+/// The meaning of a field, for errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Limit,

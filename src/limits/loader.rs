@@ -207,7 +207,7 @@ impl Loader {
         Loader { after: Some(Arc::new(add)), ..self }
     }
 
-    /// Returns what a load begins with.
+    /// Returns the limits that a load begins with.
     pub(super) fn begin(&self) -> LimitsBuilder {
         let before = self.before.as_deref().cloned();
         before.map_or_else(Limits::builder, LimitsBuilder::from_limits)

@@ -313,7 +313,7 @@ fn without_secrets(rest: &str) -> String {
     }
 }
 
-/// The errors of these functions say what was given and what is allowed; that of a URL does not show it.
+/// The errors of these functions say what was given and what is allowed; that of a URL does not show the URL.
 fn check_url(url: &str) -> Result<(), String> {
     StoreAddress::read(url)?;
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);

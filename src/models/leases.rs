@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// Excluded: units that go back to the store are spent here, too.
+/// Excluded: units that go back to the store are spent here as well.
 fn lease_end_vs_spend_model() {
     let node = Node::new(9 * TICK_NS);
     let (spender, batch) = (node.clone(), node.clone());

@@ -50,7 +50,7 @@ pub(crate) struct StoreKey<'a> {
     pub(crate) tag: LimitTag,
 }
 
-/// What a store knows of the key of a cell.
+/// The key of a cell, as far as the store has it.
 #[derive(Clone, Copy)]
 pub(crate) enum CellKey<'a> {
     /// From the lock-free table, which keeps no ids.
@@ -103,7 +103,7 @@ impl Engine {
     ];
 }
 
-/// What a store asks its caller about limits.
+/// The questions about limits that a store asks its caller.
 pub(crate) trait Rules {
     /// Returns the tag and the word of a cell under the limit that applies to it at `at_ns`. The cell's tag is of the
     /// caller's generation. `None`: the bucket is full.
@@ -148,7 +148,7 @@ pub(crate) trait Rules {
     fn record_end(&self, tag: LimitTag);
 }
 
-/// What an update does for a key without a cell.
+/// The action of an update for a key without a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Inserts a cell.

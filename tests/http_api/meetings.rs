@@ -154,7 +154,7 @@ fn the_stricter_layer_shows_the_services_429() {
             assert_eq!(field(&response, name), "2", "{of_service}");
         }
     }
-    // What the service has written about its own denial stays.
+    // The service's own fields of its denial stay.
     let limiter = limiter(&[("in", gcra(10)), ("out", gcra(3))]);
     let inner = layer(&limiter, "in", plug());
     let outer = layer(&limiter, "out", plug());

@@ -141,7 +141,7 @@ async fn responses_refund_shared_charges() {
     );
 }
 
-/// Nested layers on one limiter: what the inner one denies, the outer one gives back.
+/// Nested layers on one limiter: if the inner one denies, the outer one gives its units back.
 #[tokio::test]
 async fn denials_within_refund_shared_charges() {
     let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));

@@ -25,7 +25,7 @@ const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
 type Answer = oneshot::Receiver<StatusCode>;
 type Responding = Pin<Box<dyn Future<Output = StatusCode>>>;
 
-/// What a request costs, and the factor of its client.
+/// The cost of a request, and the factor of its client.
 #[derive(Clone, Copy, Debug)]
 struct Price {
     cost: u64,

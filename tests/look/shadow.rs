@@ -147,7 +147,7 @@ fn reloads_add_keep_and_remove_shadows() {
         assert!(a.spend("k", 2).unwrap().allowed());
         let reload =
             |limits: LimitsBuilder| limiter.reload_with(limits.build(), CarryOver::Units).unwrap();
-        // The shadow's bucket keeps what it owes: 2 of 3.
+        // The shadow's bucket keeps its debt: 2 of 3.
         assert!(reload(add(no_limits(), "A", 8, shadow_beside(3))).changed);
         assert!(a.spend("k", 1).unwrap().allowed());
         assert_eq!(shadow_denied(&limiter, "A"), 0, "{engine:?}");

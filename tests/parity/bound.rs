@@ -145,7 +145,7 @@ impl Bounded {
         }
     }
 
-    /// Nobody uses the units that a drain takes, so that the ledger has none of them.
+    /// No call uses the units that a drain takes, so that the ledger has none of them.
     fn drain(&mut self, call: Call) {
         let Some(handle) = self.machine.handle(call.limit) else { return };
         let Ok(answer) = handle.drain(KNOWN[call.limit].id(call.id), call.cost) else { return };

@@ -82,7 +82,7 @@ impl Generator {
         }
     }
 
-    /// A call that takes what the bucket has.
+    /// A call that takes all units of the bucket.
     fn some(&mut self) -> Op {
         let call = self.call();
         match self.random.chance(1, 3) {

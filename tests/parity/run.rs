@@ -404,7 +404,7 @@ impl Machine {
     }
 
     fn restore(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
-        // No document says what becomes of a block whose limit was removed.
+        // No document defines the fate of a block whose limit was removed.
         let saved = self.saved.clone().filter(|saved| !saved.blocks_more_than(spec));
         let Some(saved) = saved else { return Ok(()) };
         let (clock, hand) = Clock::manual();

@@ -52,7 +52,7 @@ fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
     (decision.allowed(), decision.remaining(), decision.retry_in(), decision.reset_in())
 }
 
-/// What a caller holds, of the local limit and of the shared one.
+/// The results that a caller holds, of the local limit and of the shared one.
 enum Held {
     Receipts(Receipt, Receipt),
     Places(Reservation, Reservation),

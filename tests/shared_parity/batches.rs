@@ -287,7 +287,7 @@ impl World {
         self.nodes[at].oracle = oracle;
     }
 
-    /// Charges what an answer tells, where the oracle does not know it before.
+    /// Charges the units that an answer shows, where the oracle does not know them before.
     fn charge_unsure(
         &mut self,
         at: usize,

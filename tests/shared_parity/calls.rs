@@ -61,7 +61,7 @@ fn asked(handle: &KeyedLimit, way: Way, kind: Kind, call: Call) -> Option<Result
     })
 }
 
-/// A call for a shared bucket, with what was known before it.
+/// A call for a shared bucket, with the units that nodes held before it.
 #[derive(Clone, Copy)]
 struct SharedCall {
     at: usize,
@@ -293,7 +293,7 @@ impl World {
             return false;
         }
         bucket.put(without_units(rule, state, leased.into()), scaled, now, removes);
-        // What comes back beside units that are leased comes back in part, or too early.
+        // Units that come back beside leased ones come back in part, or too early.
         bucket.is_sure &= !(removes && bucket.has_leases(now));
         true
     }

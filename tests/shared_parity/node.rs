@@ -43,7 +43,7 @@ impl Denial {
     }
 }
 
-/// What a node knows of a bucket without I/O.
+/// The state of a bucket as a node knows it without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Nothing,

@@ -184,7 +184,7 @@ impl World {
         (0..self.nodes.len()).map(|at| self.lease_ns(at, limit)).max().unwrap_or(0)
     }
 
-    /// Asks all nodes what they know of a bucket, and records the leases that they hold. Returns the units of each node.
+    /// Asks all nodes for their state of a bucket, and records the leases that they hold. Returns the units of each node.
     pub(crate) fn look(&mut self, key: Key) -> Result<Vec<u64>, String> {
         let (limit, _, id) = key;
         let mut held = Vec::new();
@@ -298,7 +298,7 @@ impl World {
     }
 
     pub(crate) fn enable(&mut self, at: usize, enabled: bool) -> Result<(), String> {
-        // While a node is off, it does not tell what it holds.
+        // A node that is switched off does not show its leases.
         for key in self.keys() {
             let _ = self.look(key)?;
             let now = self.now;
@@ -392,7 +392,7 @@ impl World {
     }
 
     fn restore(&mut self, at: usize, spec: &Spec, debt: CarryOver) -> Result<(), String> {
-        // No document says what becomes of a block whose limit was removed.
+        // No document defines the fate of a block whose limit was removed.
         let saved = self.saved.clone().filter(|saved| !saved.blocks_more_than(spec));
         let Some(saved) = saved else { return Ok(()) };
         for key in self.keys() {

@@ -26,7 +26,7 @@ pub(super) struct Grant {
     pub(super) cost: u64,
 }
 
-/// What a refund or a reset returned: as ns of the time until full, and as units.
+/// The units that a refund or a reset returned: as ns of the time until full, and as units.
 #[derive(Clone, Copy, Debug)]
 struct GivenBack {
     order: usize,

@@ -152,7 +152,7 @@ fn receipts_of_waiters_settle() {
     assert_eq!((said.allowed(), said.remaining()), (true, Some(4)));
 }
 
-/// Settles three charges that a waiter's charge builds on. Each settlement must count what the others have
+/// Settles three charges that a waiter's charge builds on. Each settlement must count the units that the others have
 /// lowered, or four units are used at one instant, of a burst of three.
 #[test]
 fn many_refunds_leave_the_waiters_reservation() {

@@ -1,4 +1,4 @@
-//! Windows of which charges are rolled back: what is left in them, and when they begin.
+//! Windows of which charges are rolled back: the units left in them, and when they begin.
 
 use tollgate::algorithm::{Algorithm, Charge};
 

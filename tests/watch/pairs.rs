@@ -131,7 +131,7 @@ fn are_read_as_the_options_say() {
     assert_eq!(site.limiter.limits().overrides(), 1);
 }
 
-/// What a loader adds to the files is there after each reload.
+/// The limits that a loader adds to the files are there after each reload.
 #[test]
 fn limits_of_code_stay_in_every_reload() {
     let site = Site::new();

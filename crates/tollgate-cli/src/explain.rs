@@ -72,7 +72,7 @@ const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// The store's answer, and its address.
 type ByStore = (Option<ExplainedCall>, String);
 
-/// Asks the file's store, if it has the buckets of the limit. Replayed traffic has buckets of its own.
+/// Asks the file's store, if it has the buckets of the limit. Replayed traffic has other buckets.
 #[cfg(feature = "valkey")]
 fn by_store(
     limits: &Limits,

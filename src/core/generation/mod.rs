@@ -43,7 +43,7 @@ pub(crate) struct Generation {
     before: Option<Before>,
 }
 
-/// What a generation knows about the one before while cells are migrated.
+/// The generation before this one, while cells are migrated.
 struct Before {
     generation: Arc<Generation>,
     /// The overrides of ids in the new limits.

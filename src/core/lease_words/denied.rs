@@ -1,4 +1,4 @@
-//! What a kept denial denies, and how long: 20 bits of a lease's word.
+//! The costs that a kept denial denies, and how long: 20 bits of a lease's word.
 
 /// The calls that a denial denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::denied::Denied;
 use crate::util::fault::{self, Fault};
 
-/// Bit 0 is set in each word, because a cell's word is never 0. Bits 1 to 20: the units, or what is denied. Bit 21: whether it
+/// Bit 0 is set in each word, because a cell's word is never 0. Bits 1 to 20: the units, or a [`Denied`]. Bit 21: whether it
 /// is a denial. Bits 22 to 62: the time, in units of 2^18 ns of the node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseWord(u64);
@@ -23,7 +23,7 @@ pub(crate) const TICK_NS: u64 = 1 << TICK_LOG2;
 pub(crate) enum LeaseAnswer {
     /// The lease has the units. These are its word after the call, and the units that are left.
     Spends { word: u64, left: u64 },
-    /// The store has denied such a call. It would allow it after these ns, by what it has said.
+    /// The store has denied such a call. By its answer it would allow it after these ns.
     Denies { retry_in_ns: u64, is_blocked: bool },
     /// Only the store can tell.
     Asks,

@@ -1,5 +1,5 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
-//! functions for the figures of the decision, and the store in memory for what it writes.
+//! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};

@@ -20,7 +20,7 @@ use crate::limit::Limit;
 /// The most units that one call takes ahead.
 pub(crate) const MAX_LEASE_UNITS: u64 = (1 << 20) - 1;
 
-/// What a call asks of a bucket beside its cost.
+/// The part of a call that asks for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseRequest {
     /// The units to take ahead: as many of them, halved again and again, as are at most half of what the bucket has left.

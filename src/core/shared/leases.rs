@@ -192,7 +192,7 @@ impl Leases {
         }
     }
 
-    /// Begins a reload: new leases get no word until the end of what is returned.
+    /// Begins a reload: new leases get no word until the result is dropped.
     pub(crate) fn begin_reload(&self) -> Reloading<'_> {
         self.held.lock().is_reloading = true;
         Reloading(self)

@@ -47,8 +47,8 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether a call for a key would be sent now. A node does not give up its lease for a call that would not be: nobody would
-    /// grant another one.
+    /// Whether a call for a key would be sent now. A node does not give up its lease for a call that would not be, because the
+    /// store would grant no other one.
     fn is_ready(&self, _key: &str) -> bool {
         true
     }
@@ -57,7 +57,7 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// slot: an error if they are not.
     fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced>;
 
-    /// Returns what is wrong with the settings of the store, if it is known.
+    /// Returns a warning about the settings of the store, if there is one.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -94,7 +94,7 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Runs a task to its end, also if nobody waits for it.
+    /// Runs a task to its end, also if no caller waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 
@@ -108,7 +108,7 @@ impl dyn SharedStore + '_ {
     }
 }
 
-/// A store, and what the keys of its buckets begin with.
+/// A store, and the prefix of the keys of its buckets.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreHandle {
     pub(crate) store: Arc<dyn SharedStore>,
@@ -154,7 +154,7 @@ pub(crate) struct SharedMember {
     /// The least time for which a text that is written is kept, in ms. A factor can make a bucket fill faster than by its
     /// limit, and the store must not forget it earlier than the limit would.
     pub(crate) keep_ms: u64,
-    /// What the node asks of the bucket for calls to come.
+    /// The lease that the node asks for, for later calls.
     pub(crate) lease: Option<LeaseRequest>,
 }
 
@@ -170,7 +170,7 @@ impl SharedMember {
     }
 }
 
-/// What the store found when it decided a batch.
+/// The answer of a store that has decided a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The store's time, in ns since 1970.

@@ -2,10 +2,10 @@
 //!
 //! An outage of a node begins with the first call that the store does not decide, and ends with the first answer that comes
 //! some seconds after the last such call. A
-//! limit that goes on locally has a bucket of its own for each id meanwhile: always by gcra, whatever the limit's algorithm,
+//! limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
-//! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets what it has admitted.
+//! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets the units that it has admitted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const CALM_NS: u64 = 5_000_000_000;
 /// The most buckets of an outage. Ids beyond them are denied.
 const MAX_BUCKETS: usize = 1 << 20;
 
-/// What a limit does while the store does not answer.
+/// The rule by which a limit decides while the store does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     Deny,
@@ -325,7 +325,7 @@ mod tests {
         assert!(!kept.contains_key("a") && !kept.contains_key("0"), "full again");
     }
 
-    /// A bucket that a reload makes larger has no more than what has come since the outage began.
+    /// A bucket that a reload makes larger has no more units than have come since the outage began.
     #[test]
     fn a_larger_burst_brings_no_units() {
         let second = Duration::from_secs(1);

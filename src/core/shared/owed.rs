@@ -8,10 +8,10 @@ use crate::core::shared::{Change, SharedMember, SharedMode};
 use crate::error::Error;
 use crate::limit::Limit;
 
-/// The most buckets to which a node owes units. What it admits for others is not charged afterwards.
+/// The most buckets to which a node owes units. Units that it admits for others are not charged afterwards.
 const MAX_BUCKETS: usize = 1 << 20;
 
-/// The most limits by which a bucket owes units. What others admit for it is not charged afterwards.
+/// The most limits by which a bucket owes units. Units that others admit for it are not charged afterwards.
 const MAX_LIMITS: usize = 16;
 
 /// The units that this node owes, by bucket. At most one report is under way.
@@ -225,7 +225,7 @@ mod tests {
         assert!(owed.begin_report());
         let batch = taken(&mut owed, 9).unwrap();
         assert_eq!(units(&batch), [("a", 5), ("b", 2)]);
-        // An outage has begun and ended before the report has failed: nobody else starts one.
+        // An outage has begun and ended before the report has failed: no other caller starts one.
         assert!(!owed.begin_report());
         assert!(owed.put_back(batch));
         assert_eq!(units(&taken(&mut owed, 9).unwrap()), [("a", 5), ("b", 2)]);

@@ -13,7 +13,7 @@ use crate::core::shared::text::{SharedBucket, rule_time_ns, unix_ms};
 use crate::limit::Limit;
 use crate::util::time::saturating_ns;
 
-/// What a rollback needs to know of a charge.
+/// The record of a charge from which a rollback is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReversibleCharge {
     charge: Charge,
@@ -43,7 +43,7 @@ impl ReversibleCharge {
             charge: Charge::new(before.word, after.word, now_ns),
             found,
             own_before: found.guarded((own, own), unix_ns).word,
-            // What the charge itself has written into the ledger came before its units.
+            // The entry that the charge itself has written into the ledger is for units in front of its own.
             ledger: after.ledger,
             granted_at_ns: now_ns,
         })

@@ -167,7 +167,7 @@ impl SharedBucket {
     }
 }
 
-/// Reads what is beside the bucket: the end of the block, and the leases.
+/// Reads the parts beside the bucket: the end of the block, and the leases.
 fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
     let mut numbers = text.split('|').map(number);
     let until = numbers.next()??;

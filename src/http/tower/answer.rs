@@ -75,7 +75,7 @@ pub(super) struct RefundableCharge {
     pub(super) charged: Charged,
 }
 
-/// What the fields depend on besides the outcome.
+/// The facts besides the outcome that the fields depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct ResponseState<'a> {
     /// Whether the layer answers denied requests itself. A permissive layer does not.

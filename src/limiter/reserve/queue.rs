@@ -239,7 +239,7 @@ impl History<'_> {
                 self.sums.returned += returned;
                 self.queue.remove(open.number, returned);
             }
-            // What the charge has let drip out by its factor is missing.
+            // The units that the charge has let drip out by its factor are missing.
             None => self.queue.push(NO_CHARGE, TimedCount::from_word(after).count - left),
         }
     }

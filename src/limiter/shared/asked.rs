@@ -91,7 +91,7 @@ impl Drop for LocalCharges {
     }
 }
 
-/// What is asked of the store.
+/// The form of a call that the store may have to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SharedCall {
     /// Whether the members are charged and counted. A check does neither.

@@ -135,7 +135,7 @@ impl Batch<'_> {
         let (tell, answer) = oneshot::channel();
         let by = store.clone();
         store.run(Box::pin(async move {
-            // Nobody may wait for the answer.
+            // The caller may have dropped its future.
             let _ = tell.send(asked.decide_by(by).await);
         }));
         Ok(answer)

@@ -46,7 +46,7 @@ pub(super) fn find_or_call<R>(
     }
 }
 
-/// What a change makes of a bucket: the new bucket, if it changes it, and the caller's answer.
+/// The result of a change: the new bucket, if it changes it, and the caller's answer.
 pub(super) type Changed<R> = (Option<SharedBucket>, R);
 
 impl KeyedLimit {
@@ -119,7 +119,7 @@ impl KeyedLimit {
         Ok(Key::new(KeyRef { limit: self.index, id }))
     }
 
-    /// Changes a bucket by a task of the store, which goes on if the caller drops the future. `then`: what the task does on
+    /// Changes a bucket by a task of the store, which goes on if the caller drops the future. The task calls `then` on
     /// this node with the store's answer.
     pub(super) async fn change<R: Send + 'static, T: Send + 'static>(
         &self,

@@ -95,7 +95,7 @@ impl AskedBatch {
                     let again = again.and_then(|found| looked_at(&self.members[at], at, found));
                     member.kept_of_denied(Some(again.unwrap_or(own)))
                 }
-                // The policy of an outage has allowed the batch: the store was not charged, or nobody knows.
+                // The policy of an outage has allowed the batch: the store was not charged, or it is not known.
                 (true, None) => member.kept(own, None),
                 (true, Some(found)) => {
                     let charge = member.charged_in_store(&self.members[at], at, found);
@@ -149,7 +149,7 @@ impl Counted {
     }
 }
 
-/// Returns what a rollback of a member's charge needs; `None` if it cannot be rolled back.
+/// Returns the record for a rollback of a member's charge; `None` if it cannot be rolled back.
 fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<ReversibleCharge> {
     if member.lease.is_some() || !member.keeps_ledger {
         return None;

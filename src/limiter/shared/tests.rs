@@ -41,7 +41,7 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 enum Answers {
     #[default]
     AtOnce,
-    /// The store has done what it was asked, and does not answer yet.
+    /// The store has made the change, and does not answer yet.
     Late,
     /// Changes are made, and their answers are lost.
     NoneToChanges,
@@ -54,7 +54,7 @@ struct SlowStore {
     tasks: Arc<Mutex<Vec<Task>>>,
     fails: Arc<Mutex<Option<Error>>>,
     answers: Arc<Mutex<Answers>>,
-    /// Whether each key is in a slot of its own, as in a cluster.
+    /// Whether each key is in another slot, as in a cluster.
     is_split: Arc<Mutex<bool>>,
     is_unready: Arc<Mutex<bool>>,
 }
@@ -95,7 +95,7 @@ impl SlowStore {
         *self.answers.lock() = answers;
     }
 
-    /// The answer to what the store has done.
+    /// The answer to a finished change.
     fn answer<T: Send + 'static>(&self, mut reply: Reply<T>, is_change: bool) -> Reply<T> {
         let answers = self.answers.clone();
         Box::pin(std::future::poll_fn(move |context| match *answers.lock() {
@@ -192,7 +192,7 @@ fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
 }
 
 impl Node {
-    /// What is left of this node's bucket, and of that of all nodes.
+    /// The units left of this node's bucket, and of that of all nodes.
     fn left(&self) -> (Option<u64>, Option<u64>) {
         let own = self.own.check("a", 0).unwrap().remaining();
         (own, self.answer(self.all.check_shared("a", 0)).unwrap().remaining())
@@ -336,7 +336,7 @@ fn an_outage_denies_where_the_limit_says_so() {
     assert_eq!((denied.allowed(), denied.retry_in()), (false, Duration::from_secs(1)));
     assert_eq!(node.counts(), [(0, 0), (0, 2)], "they are decisions, and counted as such");
     assert_eq!(node.limiter.counters().limits[1].errors, 0);
-    // What would change the bucket by hand has no policy.
+    // Calls that change the bucket by hand have no policy.
     let error = node.answer(node.all.refund_shared("a", 1)).unwrap_err();
     assert!(error.is_store_failure(), "{error}");
     node.set_outage(false);

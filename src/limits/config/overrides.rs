@@ -1,4 +1,4 @@
-//! Overrides of a section of their own, apart from their limits.
+//! Overrides in a separate section, apart from their limits.
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};

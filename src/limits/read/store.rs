@@ -145,7 +145,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Sets an option of a store. An error says what was given and what is allowed; that of a URL does not show it.
+/// Sets an option of a store. An error says what was given and what is allowed; that of a URL does not show the URL.
 #[cfg(feature = "valkey")]
 fn set(options: &mut StoreOptions, name: &str, text: &str) -> Result<(), String> {
     let time = || {

@@ -30,7 +30,7 @@ pub(super) fn found(
         let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
         let denied = match parts[2] {
             Value::Int(0) => None,
-            // The texts say what is wrong: no member has this position.
+            // A text is at fault, and the node finds it: no member has this position.
             Value::Int(-1) => Some(usize::MAX),
             Value::Int(position) => Some(usize::try_from(position).ok()?.checked_sub(1)?),
             _ => return None,

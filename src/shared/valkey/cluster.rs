@@ -1,6 +1,6 @@
 //! A cluster: which node has which slot, and a connection to each node.
 //!
-//! Each node has a [`Link`] of its own, with its own breaker and its own connection that is made again in the background, so
+//! Each node has its own [`Link`], with its own breaker and its own connection that is made again in the background, so
 //! a node that stands still delays the calls for its own slots alone. A node's answer that a slot is elsewhere means that the
 //! script has not run: the call goes on there. No call is sent again for another reason.
 
@@ -313,7 +313,7 @@ impl Cluster {
         self.map().is_some_and(|map| map.node_of(slot).is_some_and(|node| node.link.is_ready()))
     }
 
-    /// Returns what is wrong with the settings of a node.
+    /// Returns a warning about the settings of a node.
     pub(super) fn warning(&self) -> Option<String> {
         self.map()?.nodes.iter().find_map(|node| node.link.warning())
     }

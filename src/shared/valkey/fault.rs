@@ -54,7 +54,7 @@ pub(super) fn failure(error: &RedisError) -> Failure {
     let is_answer = error.code().is_some();
     let is_refused_user = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
-        // What a server that wants a password says of a long call.
+        // A server that wants a password answers a long call so.
         || said.contains("unauthenticated");
     let help = match error.code() {
         _ if is_refused_user => {

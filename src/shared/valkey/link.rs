@@ -81,7 +81,7 @@ struct State {
     used_at: Option<Instant>,
     /// Why the last attempt to connect failed.
     why: Option<String>,
-    /// What is wrong with the settings of the server of the last connection.
+    /// A warning about the settings of the server of the last connection.
     warning: Option<String>,
     /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
     /// connections and answer no script.
@@ -180,7 +180,7 @@ impl Link {
         }
     }
 
-    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and what is
+    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and proxies
     /// between, from closing it. The question is no call: without an answer it is no failure, and with one it ends no pause.
     async fn until_found_lost(&self) {
         let within = PAUSE.max(self.answer_timeout);
@@ -247,7 +247,7 @@ impl Link {
         self.state.lock().connection.clone()
     }
 
-    /// Returns what is wrong with the server's settings.
+    /// Returns a warning about the server's settings.
     pub(super) fn warning(&self) -> Option<String> {
         self.state.lock().warning.clone()
     }
@@ -280,7 +280,7 @@ impl Link {
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
         let error = self.error(kind, &failed.text);
         match failed.redirect {
-            // Whoever does not follow it counts it.
+            // A caller that does not follow it counts it.
             Some(_) => {}
             None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
             None => self.figures.count_error(failed.fault()),

@@ -36,7 +36,7 @@ use script::Scripts;
 use servers::Servers;
 use turns::Turns;
 
-/// Servers, asked by a thread of its own, which ends with the last share of the store.
+/// Servers, and the thread that asks them, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
     asker: Asker,
     turns: Arc<Turns>,
@@ -88,7 +88,7 @@ impl Drop for ValkeyStore {
     }
 }
 
-/// The servers, and what they are asked. Clones ask the same ones.
+/// The servers and the scripts. Clones ask the same servers.
 #[derive(Clone)]
 struct Asker {
     servers: Arc<Servers>,

@@ -126,7 +126,7 @@ impl Servers {
         }
     }
 
-    /// Returns what is wrong with a server's settings.
+    /// Returns a warning about a server's settings.
     pub(super) fn warning(&self) -> Option<String> {
         match &self.kind {
             Kind::One(link) => link.warning(),
@@ -138,7 +138,7 @@ impl Servers {
         &self.figures
     }
 
-    /// Compares a server's time with this node's clock, if there is one server: several have clocks of their own.
+    /// Compares a server's time with this node's clock, if there is one server: several have different clocks.
     pub(super) fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
         if let Kind::One(_) = self.kind {
             self.figures.note_time(sent, unix_ns);

@@ -22,7 +22,7 @@ impl Turns {
     }
 
     /// Waits for a turn of a bucket, which lasts until the result is dropped. `None`: it did not come in time. The change
-    /// goes on all the same then, because it replaces only what it has read.
+    /// goes on all the same then, because it replaces only the text that it has read.
     pub(super) async fn wait(&self, key: &str, at_most: Duration) -> Option<OwnedMutexGuard<()>> {
         let at = self.hasher.hash_one(key) % TURNS as u64;
         let turn = self.turns.get(usize::try_from(at).ok()?)?.clone();

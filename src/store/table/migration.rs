@@ -29,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_secs(if cfg!(any(test, tollgate_loom))
 /// log2 of the fewest slots of a segment that has any.
 pub(super) const FIRST_LOG2: u32 = 3;
 
-/// What a migration is for.
+/// The purpose of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MigrationGoal {
     /// As few slots as the cells need; more than before only if live cells take three quarters of

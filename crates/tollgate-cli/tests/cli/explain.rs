@@ -165,7 +165,7 @@ fn a_shared_limit_shows_its_words() {
          store: {url: 'redis://:secret@h'}\n",
     );
     dir.put("calls.jsonl", "");
-    // Replayed calls have buckets of their own: the store is not asked.
+    // Replayed calls have other buckets, so the command does not ask the store.
     let line = "explain --limits shared.yml --trace calls.jsonl --today 2026-11-01 Own alice";
     let ran = dir.run(line);
     let words = "\nshared: leased\non_error: allow\nfraction: 0.25\nfor: 30s\nlease: 1s\n";
@@ -184,7 +184,7 @@ fn a_shared_limit_shows_its_words() {
     assert_eq!((ran.status, &*ran.stdout), (Some(0), "ok: 1 limit, 0 overrides\n"), "{ran:?}");
 }
 
-/// A store that answers: a server of this machine. A store that does not: a port on which nobody listens.
+/// A store that answers: a server of this machine. A store that does not: a port at which no program listens.
 #[cfg(feature = "valkey")]
 #[test]
 fn a_shared_limit_is_asked_of_its_store() {

@@ -176,7 +176,7 @@ impl History<'_> {
         });
         sums.rolled_back += u64::from(is_changed);
         sums.kept += u64::from(!is_changed);
-        // What the charge has let drip out stays out of the bucket.
+        // The units that the charge has let drip out stay out of the bucket.
         self.is_over |= drains_early && !is_changed;
     }
 

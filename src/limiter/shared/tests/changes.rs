@@ -121,7 +121,7 @@ fn texts_outlive_the_factors_of_other_nodes() {
     }
 }
 
-/// What a call does on its node after the store has answered, it does without its caller as well.
+/// A call whose caller has gone does all of its work on its node after the store has answered.
 #[test]
 fn abandoned_changes_are_noted_here() {
     let leased = LimitOptions::default().shared(Shared::Leased);

@@ -258,7 +258,7 @@ fn each_answer_ends_an_outage() {
     }
 }
 
-/// A member in shadow mode that would deny the batch as well shows what a call of nothing gets, as a local one does.
+/// A member in shadow mode that would deny the batch as well shows the figures of a call at cost 0, as a local one does.
 #[test]
 fn denied_batches_show_shadow_members_alike() {
     let shown = |is_shared: bool| {

@@ -35,7 +35,7 @@ impl Node {
         decision.unwrap().allowed()
     }
 
-    /// What the node answers without the store; `None` if only the store can tell.
+    /// The node's answer without the store; `None` if only the store can tell.
     fn without_store(&self, cost: u64) -> Option<bool> {
         let decision = self.all.spend("a", cost);
         decision

@@ -156,7 +156,7 @@ fn batches_without_io_spend_from_leases() {
     assert_eq!(batch(3, 5).unwrap().remaining(), Some(0));
     let counters = node.limiter.counters();
     let all = counters.limits.iter().find(|limit| limit.name == "All").unwrap();
-    // A decision from a lease does not tell what the bucket has left, so it is not counted as near.
+    // A decision from a lease does not have the rest of the bucket, so it is not counted as near.
     assert_eq!((all.allowed, all.near, all.cost), (4, 0, 10));
     assert_eq!(node.left("a"), Some(10));
 }

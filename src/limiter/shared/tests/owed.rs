@@ -1,4 +1,4 @@
-//! What a node admits in an outage is charged at its end.
+//! The units that a node admits in an outage are charged at its end.
 
 use super::*;
 

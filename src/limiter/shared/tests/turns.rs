@@ -4,13 +4,13 @@ use super::*;
 use crate::core::shared::Turn;
 use crate::util::block_on::block_on;
 
-/// A store in memory that does what it is asked at once. Others come before its changes a number of times.
+/// A store in memory that answers at once. Others come before its changes a number of times.
 #[derive(Clone)]
 struct Contended {
     inner: Arc<dyn SharedStore>,
     lost: Arc<Mutex<u32>>,
     patience: Duration,
-    /// What a turn, a call to read and a change take.
+    /// The times of a turn, of a call to read and of a change.
     takes: [Duration; 3],
     log: Log,
 }
@@ -127,7 +127,7 @@ fn changes_end_after_the_patience() {
     assert!(log.len() < 30, "{}", log.len());
 }
 
-/// Nobody waits for the settlement of a receipt: it is made when the others have become fewer.
+/// No caller waits for the settlement of a receipt: it is made when the others have become fewer.
 #[test]
 fn settlements_in_the_background_are_tried_again() {
     for (lost, left, errors) in [(3, 4, 0), (100_000, 2, 1)] {

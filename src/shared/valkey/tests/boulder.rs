@@ -105,7 +105,7 @@ fn values_of_boulder_are_read() {
         let mut connection = server.connection();
         let node = node(&server, "boulder");
         let orders = node.limit("NewOrdersPerAccount").unwrap();
-        // A time that is over; and what an increment makes of a key that has expired.
+        // A time that is over; and the value of an expired key after an increment.
         for full in ["1690000000000000000", "3600000000000"] {
             let () = connection.set("3:7", full).unwrap();
             assert_eq!(orders.check_blocking(7, 0).unwrap().remaining(), Some(BURST), "{full}");

@@ -90,7 +90,7 @@ fn members() -> [SharedMember; 1] {
 fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
     let mut bytes = [0; 1 << 16];
     let port = stream.local_addr().unwrap().port();
-    // What comes after a script without an answer has none either: answers come in the order of the commands.
+    // Commands after a script without an answer have none either: answers come in the order of the commands.
     let mut is_stuck = false;
     stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     loop {

@@ -139,8 +139,8 @@ fn leases_of_counts_drain_by_the_factor() {
     });
 }
 
-/// What a call with a factor below 1 drains early is written into the ledger, which is kept until the charges before have
-/// drained by the limit itself.
+/// The units that a call with a factor below 1 drains early are written into the ledger, which is kept until the charges
+/// before have drained by the limit itself.
 #[test]
 fn drains_by_factors_are_in_the_ledger() {
     with_each(|binary| {

@@ -153,7 +153,7 @@ fn replica_takes_the_place_of_a_stopped_server() {
         let service = Service::start(binary);
         let store = service.store();
         service.primary.signal("-STOP");
-        // At first the server may still answer what it has read.
+        // At first the server may still answer commands that it has read.
         wait_until("failed", || spend(&store).is_err());
         until_it_answers(&store);
         // The old one is told that it is a replica before it can take a call.
@@ -251,7 +251,7 @@ fn processes_go_on_after_a_failover() {
                 uses.len()
             );
             assert!(last_ns > unix_ns() - 2_000_000_000, "nodes go on with the replica");
-            // What the lost writes have admitted: at most a burst, and what has refilled in the replica's lag, here 200 ms.
+            // The lost writes have admitted at most a burst, and the units of the replica's lag, here 200 ms.
             assert!(above <= BURST + 200, "{above}");
         }
     });

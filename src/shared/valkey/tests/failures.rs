@@ -88,7 +88,7 @@ fn keys_of_others_are_errors_and_stay() {
         failed(&store, "list", "WRONGTYPE");
         assert_eq!(errors(), StoreErrors { refused: before.refused + 1, ..before });
         assert_eq!(connection.llen::<_, u64>("list").unwrap(), 1);
-        // A text that is no bucket has no position that denies: the node says what is wrong with it.
+        // A text that is no bucket has no position that denies: the node names the fault.
         let () = connection.set("text", "hello").unwrap();
         let found = charge(&store, &[member("text", &secondly(5, 1), 1)]).unwrap();
         assert_eq!(found.denied, Some(usize::MAX));
@@ -225,7 +225,7 @@ fn failures_end(binary: &Path, stop: impl Fn(&mut Server), go_on: impl Fn(&mut S
     let quick = texts.iter().filter(|text| !text.contains("no answer within")).count();
     assert!(quick > 100, "calls fail at once after the first: {quick} of {}", texts.len());
     go_on(&mut server);
-    // A pause has a jitter of its own length.
+    // A pause has a jitter that is as long as itself.
     until_it_answers(&store, Duration::from_millis(4_500));
 }
 

@@ -223,12 +223,12 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
             }
             wait_until("answers", || by_store("Denies"));
             wait_until("decides", || spend("Denies", 1));
-            // What it had not answered it may have charged when it went on: at most all of it. One that was killed is empty.
+            // It may have charged the unanswered calls when it went on: at most all of them. One that was killed is empty.
             let denies = node.limit("Denies").unwrap();
             let left = crate::util::block_on::block_on(denies.check_shared("bob", 0)).unwrap();
             let expected = if is_killed { 999..=999 } else { 991..=998 };
             assert!(expected.contains(&left.remaining().unwrap()), "{left:?}");
-            // What the node has admitted meanwhile is charged: 7 times 5.
+            // The units that the node has admitted meanwhile are charged: 7 times 5.
             let allows = node.limit("Allows").unwrap();
             let left = || allows.check_blocking("bob", 0).unwrap().remaining().unwrap();
             let expected = if is_killed { 965..=965 } else { 1_000 - 71..=964 };

@@ -14,7 +14,7 @@ use crate::limits::Limits;
 pub(super) const BURST: u64 = 300;
 /// Ns between two units.
 pub(super) const INTERVAL_NS: u64 = 1_000_000;
-/// What each node waits for an answer.
+/// The time for which each node waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(100);
 const NODES: usize = 4;
 

@@ -149,7 +149,7 @@ struct World {
     seen: Seen,
 }
 
-/// What the run has met, so that a run that tests nothing fails.
+/// Counts the cases that the run has met, so that a run that tests nothing fails.
 #[derive(Debug, Default)]
 struct Seen {
     charged: u64,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::Connection;
 
-/// A server in a folder of its own, on a port of loopback. Killed when it is dropped.
+/// A server in its own folder, on a port of loopback. Killed when it is dropped.
 pub(super) struct Server {
     binary: PathBuf,
     port: u16,
@@ -33,7 +33,7 @@ pub(super) fn with_each(test: impl Fn(&Path)) {
     }
 }
 
-/// Says that a test did not run, past the test runner, which shows what a test prints only if it fails.
+/// Says that a test did not run, past the test runner, which shows a test's lines only if it fails.
 pub(super) fn left_out(what: &str) {
     let _ = std::io::stderr().write_all(format!("LEFT OUT: {what} (ci/stores.sh)\n").as_bytes());
 }

@@ -36,7 +36,7 @@ return { 1, math.floor(early / interval), '-1', tostring(tat - now) }";
 #[derive(Clone)]
 enum Call {
     Command(Cmd),
-    /// What a client does that counts in a fixed window: both in one write.
+    /// The commands of a client that counts in a fixed window: both in one write.
     IncrAndExpire,
     Charge(Arc<[SharedMember]>),
 }

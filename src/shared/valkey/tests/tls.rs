@@ -59,7 +59,7 @@ fn with_each_of_tls(test: impl Fn(&Path)) {
     });
 }
 
-/// A node: spends two of five units of each id, and prints what is left, or why it has no store.
+/// A node: spends two of five units of each id, and prints the rest, or why it has no store.
 #[test]
 #[ignore = "the program of the tests below"]
 fn tls_program() {
@@ -78,7 +78,7 @@ fn tls_program() {
     }
 }
 
-/// Runs a node that trusts the authorities in a file, and returns what it prints.
+/// Runs a node that trusts the authorities in a file, and returns its lines.
 fn run_node(url: &str, trusted: &Path) -> Vec<String> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["shared::valkey::tests::tls::tls_program", "--ignored", "--exact", "--nocapture"])
