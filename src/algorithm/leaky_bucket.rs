@@ -112,11 +112,40 @@ impl LeakyBucket {
         FoundUnits { last_drip_ms: level.last_drip_ms, found: level.counter, own }
     }
 
-    /// Returns the word of a bucket with at least `units` units in it at `now_ns`.
+    /// Returns the word that a call by the limit `scaled` finds at `now_ns` if `units` units in the bucket may have been spent by
+    /// this limit at any time up to now.
+    ///
+    /// If the bucket has other units in front of them, it has not been empty, and each such spend has brought the word to the
+    /// last drip before it: a call by a factor below 1 counts its drips from there. Else the bucket may have been empty before
+    /// all of them were spent just now. By a factor above 1 the other units may still be there as well.
     #[cfg(feature = "valkey")]
-    pub(crate) fn with_at_least(&self, word: u64, now_ns: u64, units: u64) -> u64 {
+    pub(crate) fn with_late_spends(
+        &self,
+        scaled: &LeakyBucket,
+        word: u64,
+        now_ns: u64,
+        units: u64,
+    ) -> u64 {
+        let all_just_now = |word| {
+            let level = scaled.level(word, now_ns);
+            TimedCount { at_ms: level.now_ms, count: level.counter.max(units) }.word()
+        };
+        if true {
+            let at_least = |this: &LeakyBucket, word| {
+                let level = this.level(word, now_ns);
+                if level.counter >= units { word } else { level.word(units) }
+            };
+            return at_least(scaled, at_least(self, word));
+        }
         let level = self.level(word, now_ns);
-        if level.counter >= units { word } else { level.word(units) }
+        if level.counter <= units {
+            return all_just_now(word);
+        }
+        if scaled.drip_rate_ms >= self.drip_rate_ms {
+            return word;
+        }
+        let word = level.word(level.counter);
+        if scaled.counter_at(word, now_ns) > units { word } else { all_just_now(word) }
     }
 
     /// Returns the word of a bucket with `units` units less in it at `now_ns`. Its time is that of the last drip, also if they

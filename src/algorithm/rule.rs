@@ -180,6 +180,21 @@ impl Rule {
         !matches!(self, Rule::Gcra(_))
     }
 
+    /// The ms in which all units of a bucket by this rule are out of it, `by` a rule that a factor may have scaled. 0 unless both
+    /// are windows or leaky buckets.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn full_in_ms_by(&self, by: &Rule) -> u64 {
+        match (self, by) {
+            (Rule::Window(own), Rule::Window(by)) => {
+                by.window_ms.saturating_mul(own.quota.div_ceil(by.quota).into())
+            }
+            (Rule::LeakyBucket(own), Rule::LeakyBucket(by)) => {
+                by.drip_rate_ms.saturating_mul(own.size.div_ceil(by.drip_size).into())
+            }
+            _ => 0,
+        }
+    }
+
     /// See [`Algorithm::unit_ns`]. A window can end, and a leaky bucket can drip, right after a charge.
     pub(crate) fn unit_ns(&self) -> u64 {
         self.algorithm().unit_ns().max(1)

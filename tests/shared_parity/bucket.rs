@@ -1,9 +1,9 @@
 //! The oracle's view of the buckets in the store: one bucket of each id for all nodes, in plain integers.
 //!
-//! A bucket is *sure* as long as its state, together with the units that nodes hold of it, is the state in the store. Then
-//! each answer of the store is determined. It is not sure any more when time passes while units are leased, because the
-//! bucket does not refill past them, or when a lease is lost. From then on the store has at most the units that the oracle says, until
-//! the bucket must be full.
+//! A bucket is *sure* as long as its state, together with the units that nodes hold of it, is the state in the store.
+//! Then each answer of the store is determined. It is not sure any more when time passes while units are leased,
+//! because the bucket does not refill past them, or when a lease is lost. From then on the store has at most the
+//! units that the oracle says, until the bucket must be full.
 
 use std::collections::BTreeMap;
 

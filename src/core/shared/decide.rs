@@ -134,14 +134,8 @@ pub(crate) fn kept_ms(
 ) -> u64 {
     // A bucket that was reset has less than its word says, while units are leased.
     let bucket = bucket.with_guard(limits, unix_ns);
-    // A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just after
-    // a drip: the next one comes a whole time later.
-    let drip_ms = match limit.rule() {
-        Rule::LeakyBucket(leaky) if bucket.leases.units() > 0 => leaky.drip_rate_ms,
-        _ => 0,
-    };
-    let leased_ms =
-        bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns)).saturating_add(drip_ms);
+    // A lease that ends leaves the bucket as if its units were spent at that moment.
+    let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
     let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);
     let ledger_ms = bucket.ledger.map_or(0, |ledger| ledger.needed_until_ms);
     let beside_ms = bucket.blocked_until_ms.max(ledger_ms).saturating_sub(unix_ms(unix_ns));
@@ -192,7 +186,7 @@ mod tests {
         }
     }
 
-    /// The units of a lease are spent just after a drip, so that the next one comes a whole time later.
+    /// The units of a lease are spent at its end, just after a drip, so that the next one comes a whole time later.
     #[test]
     fn texts_outlive_a_drip_after_a_lease() {
         let (unix_ns, five_minutes) = (1_790_000_000_000_000_000, Duration::from_secs(300));
@@ -204,7 +198,7 @@ mod tests {
         let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
         let ended = bucket.guarded((&limit, &limit), until_ms * NS_PER_MS);
         let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
-        assert_eq!(full_ms, 1 + 8 * 300_000);
+        assert_eq!(full_ms, 20_000 + 8 * 300_000);
         assert!(kept_ms(&limit, (&limit, &limit), bucket, unix_ns, 0) >= full_ms + SLACK_MS);
     }
 }

@@ -146,8 +146,7 @@ impl SharedBucket {
 /// more than the burst, if the limit has become smaller since: then the bucket owes units.
 ///
 /// The units are of the limit without a factor. The word of gcra is a time, in which a unit takes the time of that limit. In a
-/// leaky bucket the units are there by both limits: by a factor below 1 more has dripped out, and by one above 1 the word keeps
-/// an older time, from which the limit itself would count its drips again.
+/// leaky bucket a call by a factor counts its own drips [from the last spend](crate::algorithm::leaky_bucket::LeakyBucket::with_late_spends).
 fn guarded_word((limit, own): (&Limit, &Limit), word: u64, unix_ns: u64, units: u64) -> u64 {
     /// About 136 years, in s. Units that take longer are cut to as many, or to the burst if that is more, so that the word stays
     /// in its range. More units never take less time.
@@ -160,15 +159,10 @@ fn guarded_word((limit, own): (&Limit, &Limit), word: u64, unix_ns: u64, units: 
             let units = units.min(longest.max(own.burst()));
             word.max(now_ns + interval_ns * units)
         }
-        Rule::LeakyBucket(leaky) => {
-            let word = leaky.with_at_least(word, now_ns, units);
-            match limit.rule() {
-                Rule::LeakyBucket(scaled) if scaled != leaky => {
-                    scaled.with_at_least(word, now_ns, units)
-                }
-                _ => word,
-            }
-        }
+        Rule::LeakyBucket(leaky) => match limit.rule() {
+            Rule::LeakyBucket(scaled) => leaky.with_late_spends(scaled, word, now_ns, units),
+            _ => word,
+        },
         Rule::Window(_) | Rule::Custom(_) => word,
     }
 }

@@ -45,7 +45,8 @@ pub(crate) struct SharedBucket {
     pub(crate) leases: LeaseGroups,
     /// By how much calls have lowered the bucket; `None` for most.
     pub(crate) ledger: Option<BucketLedger>,
-    /// The ms in which a leaky bucket fills from empty by the slowest factor of its calls, on any node; 0 for the others.
+    /// The ms in which the bucket fills from empty by the slowest factor of its calls, on any node; 0 for gcra, and for a window
+    /// without calls by a factor above 1.
     pub(crate) fills_in_ms: u64,
 }
 
@@ -96,7 +97,7 @@ impl SharedBucket {
                 (timed, Form::TimedCount) => {
                     let (at_ms, count) = timed.split_once(':')?;
                     let (count, fills) = split_at(count, ':');
-                    let fills_in_ms = fills.map_or(Some(0), |fills| fill_time(limit, fills))?;
+                    let fills_in_ms = fills.map_or(Some(0), fill_time)?;
                     (word_of_count(number(at_ms)?, number(count)?)?, fills_in_ms)
                 }
             };
@@ -151,12 +152,12 @@ impl SharedBucket {
 
     /// Returns the bucket with the time in which it fills for a call. The store keeps its text as long after each later call.
     pub(crate) fn with_fill_time(self, limit: &Limit, fills_in_ms: u64) -> SharedBucket {
-        match limit.rule() {
-            Rule::LeakyBucket(_) => {
+        match Form::of(limit) {
+            Form::TimedCount => {
                 let fills_in_ms = self.fills_in_ms.max(fills_in_ms.min(MAX_KEPT_MS));
                 SharedBucket { fills_in_ms, ..self }
             }
-            _ => self,
+            Form::Tat => self,
         }
     }
 
@@ -180,10 +181,9 @@ fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
     LeaseGroups::new(groups).map(|leases| (until, leases))
 }
 
-/// Reads the time in which a leaky bucket fills.
-fn fill_time(limit: &Limit, text: &str) -> Option<u64> {
-    let is_leaky = matches!(limit.rule(), Rule::LeakyBucket(_));
-    number(text).filter(|fills_in_ms| is_leaky && (1..=MAX_KEPT_MS).contains(fills_in_ms))
+/// Reads the time in which a bucket fills.
+fn fill_time(text: &str) -> Option<u64> {
+    number(text).filter(|fills_in_ms| (1..=MAX_KEPT_MS).contains(fills_in_ms))
 }
 
 /// Reads a ledger.
@@ -264,7 +264,9 @@ mod tests {
         assert_eq!(read(&window(), "1577836800004:3"), bucket((5 << 24) | 3, 0));
         assert_eq!(read(&leaky(), "1577836800004:3"), bucket((5 << 24) | 3, 0));
         let filling = bucket((5 << 24) | 3, 0).map(|it| SharedBucket { fills_in_ms: 20_001, ..it });
-        assert_eq!(read(&leaky(), "1577836800004:3:20001"), filling);
+        for limit in [window(), leaky()] {
+            assert_eq!(read(&limit, "1577836800004:3:20001"), filling);
+        }
         assert_eq!(SharedBucket::read(&gcra(), None), bucket(0, 0));
     }
 
@@ -291,7 +293,7 @@ mod tests {
             assert!(SharedBucket::read(&gcra(), Some(text.as_bytes())).is_err(), "{text:?}");
         }
         for text in
-            ["", "1", "1:", ":1", "1:2:3", "1577836800004:16777216", "9577836800004:1", "1:-1"]
+            ["", "1", "1:", ":1", "1:2:3:4", "1577836800004:16777216", "9577836800004:1", "1:-1"]
         {
             assert!(SharedBucket::read(&window(), Some(text.as_bytes())).is_err(), "{text:?}");
         }

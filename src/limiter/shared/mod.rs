@@ -33,6 +33,7 @@ mod units;
 use sha2::{Digest, Sha256};
 
 use crate::algorithm::factor::Factor;
+use crate::algorithm::rule::Rule;
 use crate::core::shared::StoreHandle;
 use crate::core::shared::outage::Policy;
 use crate::core::view::LimitsView;
@@ -126,8 +127,9 @@ fn no_store(name: &str) -> Error {
     Error::new(ErrorKind::Store, text)
 }
 
-/// Returns the least time for which the text of a bucket is kept after a call under `limit`, in ms: until it is full under
-/// the limit without a factor, and with the largest factor that was used on this node.
+/// Returns the least time for which the text of a bucket is kept after a call under `limit`, in ms: until the units of the
+/// limit without a factor are out of it, by the largest factor that was used on this node. A leaky bucket's is kept as long as
+/// it takes without a factor as well: another node may have a file in which it drips faster. For a window without factors: 0.
 fn keep_ms(view: LimitsView<'_>, index: LimitIndex, tag: LimitTag, limit: &Limit) -> u64 {
     if !limit.rule().fills_slower_by_factor() {
         return 0;
@@ -135,6 +137,7 @@ fn keep_ms(view: LimitsView<'_>, index: LimitIndex, tag: LimitTag, limit: &Limit
     let factor = view.generation.largest_factors.get(index);
     let Some(own) = view.generation.limits.limit_at(tag) else { return 0 };
     let slowest = own.scaled(factor).ok().flatten();
-    let full_in = |limit: &Limit| limit.burst_offset().as_millis() as u64 + 1;
-    full_in(own).max(slowest.as_ref().map_or(0, full_in))
+    let full_in = |by: &Limit| by.burst_offset().as_millis() as u64 + 1;
+    let is_slower = factor > Factor::ONE || matches!(own.rule(), Rule::LeakyBucket(_));
+    if is_slower { full_in(own).max(slowest.as_ref().map_or(0, full_in)) } else { 0 }
 }

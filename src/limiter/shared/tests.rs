@@ -31,6 +31,7 @@ use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, LimitMode, LimitOptions, Limits, OnError, Shared};
 use crate::observe::store_figures::StoreFigures;
 use crate::shared::Store;
+use crate::util::block_on::block_on;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -115,6 +116,15 @@ impl SlowStore {
 
 impl SharedStore for SlowStore {
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
+        if self.is_split(&members) && members.iter().all(|it| it.lease.is_some()) {
+            // Each slot by itself. After a failure the leases of the slots before have ended.
+            let mut each =
+                members.iter().map(|it| block_on(self.inner.charge([it.clone()].into())));
+            if let Some(Err(error)) = each.find(Result::is_err) {
+                return Box::pin(std::future::ready(Err(error)));
+            }
+            panic!("a call that ends leases of several slots");
+        }
         self.failure().unwrap_or_else(|| self.answer(self.inner.charge(members), false))
     }
 

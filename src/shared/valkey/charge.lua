@@ -45,8 +45,8 @@ local function quotient(a, b)
 end
 
 -- A member `m` has its rule, the numbers of its limit, and its bucket in `a` and `b`: of g the time at which it is full, in s and
--- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it, and in `fills` the ms in
--- which it fills from empty by the slowest factor of its calls. It has the text of the end of its block in `till`, groups of
+-- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it; and of both in `fills` the
+-- ms in which it fills from empty by the slowest factor of its calls, 0 if that is not known. It has the text of the end of its block in `till`, groups of
 -- leases in `groups`, and the numbers of its ledger, as texts, in `ledger`, if its text has them.
 
 -- The bucket of a leaky bucket at a time, by a drip rate.
@@ -158,12 +158,15 @@ if any_beside or ARGV[1] == '1' then
             if ns >= G then s, ns = s + 1, ns - G end
             if s > m.a or (s == m.a and ns > m.b) then m.a, m.b = s, ns end
         elseif m.rule == 'l' then
-            -- By the limit itself, whose units they are, and by the call's.
+            -- The units may have been spent by the limit itself at any time up to now: LeakyBucket::with_late_spends.
             local ms = min(s * 1000 + floor(ns / 1000000), LAST_MS)
-            for _, rate in ipairs({ m.own_rate, m.rate }) do
-                local last, counter = level(m, ms, rate)
-                if counter < units then m.a, m.b = last, units end
+            local last, own = level(m, ms, m.own_rate)
+            if own > units then
+                if m.rate >= m.own_rate then return end
+                m.a, m.b = last, own
             end
+            local _, counter = level(m, ms, m.rate)
+            if own <= units or counter <= units then m.a, m.b = max(ms, m.a), max(counter, units) end
         end
     end
 
@@ -273,7 +276,7 @@ local function read(m, text)
         if second then
             local fills = sub(count, second + 1)
             count = sub(count, 1, second - 1)
-            if m.rule ~= 'l' or not is_number(fills, '') or #fills > 13 or fills == '0' or fills + 0 > LONGEST_MS then
+            if not is_number(fills, '') or #fills > 13 or fills == '0' or fills + 0 > LONGEST_MS then
                 return nil
             end
             m.fills = fills + 0
@@ -326,8 +329,8 @@ local function written(m)
     else
         text = string.format('%d:%d', m.a, m.b)
         full_ms = m.a - now_ms
+        if m.fills > 0 then text = string.format('%s:%d', text, m.fills) end
         if m.rule == 'l' then
-            if m.fills > 0 then text = string.format('%s:%d', text, m.fills) end
             full_ms = full_ms + math.ceil(m.b / m.drip) * math.max(m.rate, m.own_rate)
         else
             -- More than a window's units are used by reservations, and before a limit became smaller.
@@ -339,12 +342,8 @@ local function written(m)
     if m.till or groups[1] then text = text .. '|' .. (m.till or '0') end
     for i = 1, #groups do
         text = text .. string.format('|%d|%d', groups[i].till, groups[i].units)
-        -- A lease that ends may leave the bucket as if its units were spent at that moment. In a leaky bucket that may be just
-        -- after a drip: the next one comes a whole time later.
-        if i == #groups then
-            local drip_ms = m.rate and math.max(m.rate, m.own_rate) or 0
-            full_ms = full_ms + math.max(0, groups[i].till - unix_ms) + drip_ms
-        end
+        -- A lease that ends leaves the bucket as if its units were spent at that moment.
+        if i == #groups then full_ms = full_ms + math.max(0, groups[i].till - unix_ms) end
     end
     full_ms = math.max(full_ms, (m.beside_ms or 0) - unix_ms)
     if m.ledger then text = text .. '~' .. table.concat(m.ledger, ':') end
@@ -361,7 +360,7 @@ for i = 1, #KEYS do
         m = { rule = rule, at = at, a = 0, b = 0, bo_s = ARGV[at + 2] + 0, bo_ns = ARGV[at + 3] + 0 }
         at = at + 7
     elseif rule == 'w' then
-        m = { rule = rule, a = 0, b = 0, quota = ARGV[at] + 0, burst = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0 }
+        m = { rule = rule, a = 0, b = 0, quota = ARGV[at] + 0, burst = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0, fills = 0 }
         m.own_quota = ARGV[at + 3] + 0
         at = at + 4
     else
@@ -399,7 +398,7 @@ for i = 1, #KEYS do
     end
     if asks then at = at + 5 end
     if changed then
-        if rule == 'l' then
+        if rule ~= 'g' then
             m.fills = math.min(math.max(m.fills, keep_ms + 0), LONGEST_MS)
             keep_ms = m.fills
         end

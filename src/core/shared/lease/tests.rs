@@ -131,7 +131,8 @@ fn a_clock_before_2020_grants_no_lease() {
     }
 }
 
-/// By a factor above 1 no unit has dripped out when the lease ends, and by one below 1 more have than by the limit itself.
+/// By a factor above 1 the unit before the lease has not dripped out when the lease ends, or just has, and by one below 1 more
+/// units have than by the limit itself.
 #[test]
 fn calls_by_factor_keep_what_leases_held() {
     let own = Limit::leaky_bucket(100, Duration::from_millis(700), 1).unwrap();
@@ -141,12 +142,12 @@ fn calls_by_factor_keep_what_leases_held() {
     assert_eq!(granted.units, 30);
     let end_ns = granted.until_ms * NS_PER_MS;
     assert_eq!(end_ns, AT + 2 * S, "two drips of the limit itself");
-    for factor in ["3", "2", "0.25"] {
+    for (factor, in_front) in [("3", 1), ("2", 0), ("0.25", 0)] {
         let scaled = own.scaled(factor.parse().unwrap()).unwrap().unwrap();
         let found = leased.guarded((&scaled, &own), end_ns);
         let word = scaled.rule().spend(found.word, rule_time_ns(end_ns), 1).word.unwrap();
         let new = SharedBucket { word, ..found };
-        assert_eq!(left(&own, new, end_ns), 100 - 30 - 1, "factor {factor}");
+        assert_eq!(left(&own, new, end_ns), 100 - in_front - 30 - 1, "factor {factor}");
     }
 }
 
@@ -162,6 +163,52 @@ fn no_lease_comes_back_in_front_of_reservations() {
     };
     assert_eq!(reserved(6).map(|it| left(&limit, it, AT)), Some(4), "in this window");
     assert_eq!(reserved(7), None, "in the next one");
+}
+
+/// The units of a lease are spent late. A call by a factor below 1, which comes next, must not let more units drip out than after
+/// such spends in one bucket.
+#[test]
+fn late_spends_put_fast_drips_off() {
+    let ms = |ms| AT + ms * NS_PER_MS;
+    // The limit's size, ms and units of a drip; the units that are charged and leased at 0, the length of the lease, the time of
+    // the spends; the call's factor and time, 0 for the lease's end.
+    for (limit, (charged, units, length_ms), spent_ms, factor, at_ms) in [
+        ((100, 100, 1), (51, 20, 500), 990, "0.1", 0),
+        ((100, 100, 1), (51, 20, 500), 990, "0.1", 995),
+        ((200, 1_000, 1), (101, 32, 20_000), 39_000, "0.5", 0),
+        ((100, 1_000, 20), (1, 25, 1_500), 1_990, "0.25", 1_990),
+        ((100, 100, 1), (9, 25, 1_000), 990, "3", 990),
+    ] {
+        let own = Limit::leaky_bucket(limit.0, Duration::from_millis(limit.1), limit.2).unwrap();
+        let scaled = own.scaled(factor.parse().unwrap()).unwrap().unwrap();
+        let spend = |limit: &Limit, word, cost, at_ns| {
+            limit.rule().spend(word, rule_time_ns(at_ns), cost).word.unwrap()
+        };
+        let start = SharedBucket { word: spend(&own, 0, charged, AT), ..SharedBucket::default() };
+        let request = LeaseRequest { length_ms, ..request(units) };
+        let (leased, granted) = start.with_lease(&own, AT, request).unwrap();
+        assert_eq!(granted.units, units);
+        let at_ns = if at_ms == 0 { granted.until_ms * NS_PER_MS } else { ms(at_ms) };
+        let found = leased.guarded((&scaled, &own), at_ns);
+        let store = SharedBucket { word: spend(&scaled, found.word, 1, at_ns), ..found };
+        let before = spend(&own, start.word, units, ms(spent_ms));
+        let before = SharedBucket { word: spend(&scaled, before, 1, at_ns), ..start };
+        let after = spend(&own, spend(&scaled, start.word, 1, at_ns), units, at_ns);
+        let after = SharedBucket { word: after, ..start };
+        for now_ns in [at_ns, at_ns + S / 5, at_ns + 2 * S] {
+            let (store, one) = (left(&own, store, now_ns), left(&own, before, now_ns));
+            assert!(store <= one, "{own} {factor}: {store} of {one} at {now_ns}");
+            let one = left(&own, after, now_ns);
+            assert!(at_ms == 0 || store <= one, "{own} {factor}: {store} of {one} at {now_ns}");
+        }
+        // The same for a lease that comes back without units.
+        let end = LeaseEnd { tag_ms: granted.tag_ms, granted: units, unspent: 0 };
+        let found =
+            leased.guarded((&own, &own), ms(spent_ms)).without_lease(&own, ms(spent_ms), end);
+        let found = found.unwrap().guarded((&scaled, &own), at_ns);
+        let store = SharedBucket { word: spend(&scaled, found.word, 1, at_ns), ..found };
+        assert!(left(&own, store, at_ns) <= left(&own, before, at_ns), "{own} {factor}");
+    }
 }
 
 /// All units of the lease are spent just before it comes back, and a call by a factor below 1 comes next.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::decision::Decision;
-use crate::util::block_on::block_on;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -118,6 +117,43 @@ fn texts_outlive_the_factors_of_other_nodes() {
         assert!(!block_on(slow.check_shared("a", 1)).unwrap().allowed());
         assert!(block_on(slow.refund_shared("a", 1)).is_ok());
         assert!(block_on(slow.spend_shared("a", 1)).unwrap().allowed());
+    }
+}
+
+/// A bucket that the limit itself has charged is full much later by a factor of 3 than one that is charged by that factor only.
+#[test]
+fn texts_outlive_own_units_by_factor() {
+    let hour = 60 * MINUTE;
+    for limit in [
+        Limit::leaky_bucket(600, SECOND, 1),
+        Limit::fixed_window(600, hour),
+        Limit::token_bucket(600, hour, 600),
+    ] {
+        let limit = limit.unwrap();
+        let (clock, hand) = Clock::manual();
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+        let limits = limits.limit_with("All", IdFormat::String, limit.clone(), exact()).unwrap();
+        let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
+        let limits = limits.build();
+        let node = || Limiter::with_options(limits.clone(), options.clone());
+        let (one, other) = (node(), node());
+        let [own, all] = ["Own", "All"].map(|name| one.limit(name).unwrap());
+        let factor = Factor::from_millionths(3_000_000);
+        let (slow, slow_own) = (all.scaled(factor), own.scaled(factor));
+        assert!(block_on(slow.spend_shared("a", 1)).unwrap().allowed());
+        assert!(slow_own.spend("a", 1).unwrap().allowed());
+        hand.advance(MS);
+        assert!(other.limit("All").unwrap().spend_blocking("a", 599).unwrap().allowed());
+        assert!(own.spend("a", 599).unwrap().allowed());
+        let mut answers = Vec::new();
+        for _ in 0..4 {
+            hand.advance(limit.burst_offset() + 61 * SECOND);
+            let allowed = slow_own.check("a", 200).unwrap().allowed();
+            let shared = block_on(slow.check_shared("a", 200)).unwrap().allowed();
+            assert_eq!(shared, allowed, "{limit}");
+            answers.push(allowed);
+        }
+        assert_eq!(answers, [false, false, true, true], "{limit}");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::observe::store_counters::StoreCounters;
-use crate::util::block_on::block_on;
 #[cfg(feature = "tracing")]
 use crate::util::sync::Ordering;
 

@@ -42,6 +42,37 @@ fn leasing(ids: &[&str]) -> Node {
     node
 }
 
+/// In a cluster, where one of the texts is no bucket. Another node has leases that end at the same time.
+#[test]
+fn leases_of_slots_go_back_once() {
+    const IDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let node = leasing(&IDS);
+    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
+    let limits = (*node.limiter.limits()).clone();
+    let other = Limiter::with_options(limits, options.store(Store(store)));
+    let others = other.limit("All").unwrap();
+    for id in [IDS, IDS].concat() {
+        node.hand.advance(MS);
+        assert!(others.spend_blocking(id, 1).unwrap().allowed());
+    }
+    assert!(IDS.iter().all(|id| others.check(id, 8).unwrap().allowed()), "from leases");
+    let put = |before| {
+        let after = Some(("12 apples".into(), 1_000_000));
+        let change = Change { key: "All:h".into(), before, after };
+        block_on(node.store.inner.replace([change].into())).unwrap()
+    };
+    let Replaced::Changed { mut texts, .. } = put(None) else { panic!("it has a text") };
+    assert_eq!(put(texts.pop().flatten()), Replaced::Done);
+    *node.store.is_split.lock() = true;
+    let error = node.answer(node.limiter.give_leases_back()).unwrap_err();
+    assert!(error.is_store_failure() && error.to_string().contains("12 apples"), "{error}");
+    for id in &IDS[..7] {
+        let left = node.answer(node.all.check_shared(id, 0)).unwrap().remaining();
+        assert_eq!(left, Some(64 - 4 - 8), "{id}: four are spent, and the other node holds 8");
+    }
+}
+
 #[test]
 fn each_member_has_its_own_charge() {
     const IDS: [&str; 3] = ["a", "b", "c"];

@@ -9,7 +9,6 @@ use crate::clock::ManualClock;
 use crate::decision::Decision;
 use crate::limiter::batch::MemberMode;
 use crate::limits::OverrideOptions;
-use crate::util::block_on::block_on;
 
 const MS: Duration = Duration::from_millis(1);
 

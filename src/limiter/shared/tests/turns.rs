@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::core::shared::Turn;
-use crate::util::block_on::block_on;
 
 /// A store in memory that answers at once. Others come before its changes a number of times.
 #[derive(Clone)]
