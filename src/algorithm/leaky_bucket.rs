@@ -130,13 +130,6 @@ impl LeakyBucket {
             let level = scaled.level(word, now_ns);
             TimedCount { at_ms: level.now_ms, count: level.counter.max(units) }.word()
         };
-        if true {
-            let at_least = |this: &LeakyBucket, word| {
-                let level = this.level(word, now_ns);
-                if level.counter >= units { word } else { level.word(units) }
-            };
-            return at_least(scaled, at_least(self, word));
-        }
         let level = self.level(word, now_ns);
         if level.counter <= units {
             return all_just_now(word);

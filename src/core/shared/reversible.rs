@@ -5,6 +5,8 @@
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod histories;
+#[cfg(all(test, not(tollgate_loom)))]
+mod late_spends;
 
 use crate::algorithm::Charge;
 use crate::algorithm::timed_count::NS_PER_MS;

@@ -137,7 +137,7 @@ fn keep_ms(view: LimitsView<'_>, index: LimitIndex, tag: LimitTag, limit: &Limit
     let factor = view.generation.largest_factors.get(index);
     let Some(own) = view.generation.limits.limit_at(tag) else { return 0 };
     let slowest = own.scaled(factor).ok().flatten();
-    let full_in = |by: &Limit| by.burst_offset().as_millis() as u64 + 1;
+    let full_in = |by: &Limit| own.rule().full_in_ms_by(by.rule()) + 1;
     let is_slower = factor > Factor::ONE || matches!(own.rule(), Rule::LeakyBucket(_));
     if is_slower { full_in(own).max(slowest.as_ref().map_or(0, full_in)) } else { 0 }
 }

@@ -12,13 +12,13 @@ use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::core::shared::{SharedMember, SharedMode};
 use crate::random::Random;
 
-const HISTORIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 500_000 };
-const START_NS: u64 = 1_790_000_000_000_000_000;
-const LEASE_MS: u64 = 40;
+pub(super) const HISTORIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 500_000 };
+pub(super) const START_NS: u64 = 1_790_000_000_000_000_000;
+pub(super) const LEASE_MS: u64 = 40;
 
 /// The text of a bucket in a store that forgets none.
 #[derive(Default)]
-struct Text(Option<String>);
+pub(super) struct Text(pub(super) Option<String>);
 
 impl Text {
     fn found(&self, limit: &Limit) -> SharedBucket {
@@ -26,7 +26,7 @@ impl Text {
     }
 
     /// Makes a call, and returns its charge and its lease. `None`: denied.
-    fn call(
+    pub(super) fn call(
         &mut self,
         member: &SharedMember,
         unix_ns: u64,
@@ -47,7 +47,7 @@ impl Text {
     }
 
     /// Changes the bucket. Returns whether there was a change.
-    fn change(
+    pub(super) fn change(
         &mut self,
         own: &Limit,
         unix_ns: u64,
@@ -60,7 +60,7 @@ impl Text {
     }
 
     /// The word at a time by the limit without a factor.
-    fn word(&self, own: &Limit, unix_ns: u64) -> u64 {
+    pub(super) fn word(&self, own: &Limit, unix_ns: u64) -> u64 {
         self.found(own).guarded((own, own), unix_ns).word
     }
 }
