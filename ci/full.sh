@@ -16,7 +16,7 @@ tests() {
     step "nodes with leases and lost messages, 1,000,000 units"
     TOLLGATE_LEASE_UNITS=1000000 cargo test --release --all-features --lib simulation -- --nocapture
     step "charges by factors beside a queue, 1,000,000 histories of each limit; and beside leases, 500,000"
-    cargo test --release --all-features --lib -- own_units_beside_factors estimates_beside_leases --nocapture
+    cargo test --release --all-features --lib -- own_units_beside_factors reversible:: --nocapture
     step "actix-web, poem and Rocket"
     ci/frameworks.sh
     step "other targets"

@@ -151,10 +151,12 @@ impl History<'_> {
     }
 
     /// The units by which the store may have more, because its drips come earlier: units of a lost lease have kept it from being
-    /// empty, and a call by a factor below 1 counts its own drips since the last one. A drip time is four of them at most.
+    /// empty, and a call by a factor below 1 counts its own drips since the last one. The longest drip time of the factors has
+    /// this many of the shortest.
     fn tolerance(&self) -> u64 {
+        let drips = self.factors.iter().max().unwrap() / self.factors.iter().min().unwrap();
         match self.own.rule() {
-            Rule::LeakyBucket(leaky) => 4 * u64::from(leaky.drip_size),
+            Rule::LeakyBucket(leaky) => drips * u64::from(leaky.drip_size),
             _ => 0,
         }
     }
