@@ -67,7 +67,8 @@ pub(crate) struct Bucket {
     /// The last call, and the longest time in which the bucket fills by the rules of calls since it was sure.
     touched: i128,
     slowest: i128,
-    /// The longest time for which the store keeps the text of a leaky bucket, by the rules of all calls and the largest factor.
+    /// The longest time for which the store keeps the text of a bucket that counts, by the rules of all calls and the largest
+    /// factor.
     fills_in: i128,
 }
 
@@ -175,10 +176,7 @@ impl Bucket {
     pub(crate) fn touch(&mut self, rule: Rule, now: i128) {
         self.touched = self.touched.max(now);
         self.slowest = self.slowest.max(fills_by_all(rule));
-        if let Rule::Leaky { size, rate, drip } = rule {
-            let drips = ceil(LARGEST_TIMES * size, drip) * LARGEST_TIMES;
-            self.fills_in = self.fills_in.max((drips * rate + 1) * NS_PER_MS);
-        }
+        self.fills_in = self.fills_in.max(fills_by_largest(rule) * NS_PER_MS);
     }
 
     /// Puts another state in place. `removes`: the call removes a text that says nothing, and writes a ledger into others.
@@ -237,10 +235,9 @@ impl Bucket {
         // At least until a bucket of the limit is full, by the largest factor.
         let (least, most) = match rule {
             Rule::Gcra { .. } => (0, 0),
-            Rule::Fixed { window, .. } | Rule::Tokens { window, .. } => (0, window + 1),
+            Rule::Fixed { .. } | Rule::Tokens { .. } => (0, fills_by_largest(rule)),
             Rule::Leaky { size, rate, drip } => {
-                let from_empty = |times| ceil(times * size, drip) * times * rate + 1;
-                (from_empty(1), from_empty(LARGEST_TIMES))
+                (ceil(size, drip) * rate + 1, fills_by_largest(rule))
             }
         };
         let kept = |least| now + SLACK_NS + full.max(blocked).max(least * NS_PER_MS);
@@ -268,9 +265,22 @@ impl Bucket {
             self.is_sure = false;
         }
         // Then it is full, and the store has forgotten its text.
-        let full = self.touched.max(self.leased_until()) + self.slowest + SLACK_NS + NS_PER_MS;
+        let filled = self.touched.max(self.leased_until()) + self.slowest.max(self.fills_in);
+        let full = filled + SLACK_NS + NS_PER_MS;
         if !self.is_sure && self.blocked_until.is_none() && now >= full {
             (self.is_sure, self.is_mixed, self.state, self.slowest) = (true, false, None, 0);
+        }
+    }
+}
+
+/// At least the ms in which the units of a limit without a factor are out of it by the largest one. `rule` may have a factor.
+fn fills_by_largest(rule: Rule) -> i128 {
+    match rule {
+        Rule::Gcra { .. } => 0,
+        // A quota that is divided and rounded to whole units is more than half of the quotient.
+        Rule::Fixed { window, .. } | Rule::Tokens { window, .. } => 2 * LARGEST_TIMES * window + 1,
+        Rule::Leaky { size, rate, drip } => {
+            ceil(LARGEST_TIMES * size, drip) * LARGEST_TIMES * rate + 1
         }
     }
 }
