@@ -146,7 +146,7 @@ impl SharedBucket {
 /// more than the burst, if the limit has become smaller since: then the bucket owes units.
 ///
 /// The units are of the limit without a factor. The word of gcra is a time, in which a unit takes the time of that limit. In a
-/// leaky bucket a call by a factor counts its own drips [from the last spend](crate::algorithm::leaky_bucket::LeakyBucket::with_late_spends).
+/// leaky bucket a call by a factor counts its own drips from the last spend: `LeakyBucket::with_late_spends`.
 fn guarded_word((limit, own): (&Limit, &Limit), word: u64, unix_ns: u64, units: u64) -> u64 {
     /// About 136 years, in s. Units that take longer are cut to as many, or to the burst if that is more, so that the word stays
     /// in its range. More units never take less time.

@@ -42,7 +42,7 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
 
     /// Whether these members are in several slots of a cluster. A batch of them is charged by a script a slot: all or none
     /// all the same, but what one slot has charged is given back only after another has denied. Its members ask for no
-    /// leases, unless none of them can deny.
+    /// leases, and end none: a lease that has ended in one slot cannot be given back.
     fn is_split(&self, _: &[SharedMember]) -> bool {
         false
     }

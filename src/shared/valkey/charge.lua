@@ -44,10 +44,11 @@ local function quotient(a, b)
     return q
 end
 
--- A member `m` has its rule, the numbers of its limit, and its bucket in `a` and `b`: of g the time at which it is full, in s and
--- ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it; and of both in `fills` the
--- ms in which it fills from empty by the slowest factor of its calls, 0 if that is not known. It has the text of the end of its block in `till`, groups of
--- leases in `groups`, and the numbers of its ledger, as texts, in `ledger`, if its text has them.
+-- A member `m` has its rule, the numbers of its limit, and its bucket in `a` and `b`: of g the time at which it is full, in s
+-- and ns; of w the window's start in ms and the units used; of l the last drip in ms and the units in it; and of both in
+-- `fills` the ms in which it fills from empty by the slowest factor of its calls, 0 if that is not known. It has the text of
+-- the end of its block in `till`, groups of leases in `groups`, and the numbers of its ledger, as texts, in `ledger`, if its
+-- text has them.
 
 -- The bucket of a leaky bucket at a time, by a drip rate.
 local function level(m, ms, rate)

@@ -97,7 +97,7 @@ pub(super) async fn charge(
 ) -> Result<Found, Error> {
     let parts = parts_of(members);
     let mut merged = Merged::new(members.len());
-    // Without a member that can deny there is nothing to give back: such a batch also ends leases.
+    // Without a member that can deny only a failure ends the batch.
     if members.iter().any(|member| member.mode.can_deny()) {
         check(asker, &parts, &mut merged, deadline).await?;
         if merged.0.denied.is_some() {
