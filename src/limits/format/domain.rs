@@ -186,6 +186,17 @@ impl Suffixes {
     }
 }
 
+/// Returns the suffix of a name in normal form with one more label; `None` if the name is a suffix.
+pub(super) fn registered(name: &str) -> Option<&str> {
+    let suffix_bytes = longest_rule(name.as_bytes()).len;
+    if suffix_bytes == 0 {
+        return None;
+    }
+    let below = name.get(..name.len().checked_sub(suffix_bytes + 1)?)?;
+    name.get(below.rfind('.').map_or(0, |dot| dot + 1)..).filter(|_| !below.is_empty())
+}
+
+/// The only caller of the list, whose code is generic: each other caller would compile all of it once more.
 fn longest_rule(name: &[u8]) -> Info {
     List.find(name.rsplit(|&byte| byte == b'.'))
 }
@@ -329,6 +340,25 @@ mod tests {
         }
         for text in ["example.com", "github.io", "foo.github.io"] {
             assert_eq!(registered(text, FILE).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn registered_domain_is_suffix_with_one_label() {
+        for (name, wanted) in [
+            ("example.com", Some("example.com")),
+            ("a.b.example.co.uk", Some("example.co.uk")),
+            ("*.foo.github.io", Some("foo.github.io")),
+            ("a.b.c.kawasaki.jp", Some("b.c.kawasaki.jp")),
+            ("x.www.ck", Some("www.ck")),
+            ("host.internal", Some("host.internal")),
+            ("github.io", None),
+            ("co.uk", None),
+            ("com", None),
+            (".com", None),
+            ("", None),
+        ] {
+            assert_eq!(super::registered(name), wanted, "{name}");
         }
     }
 }
