@@ -1,8 +1,8 @@
 //! Leases: units that a node takes from a bucket ahead of its calls, and gives out itself until the lease ends.
 //!
 //! The store keeps the units of all leases that have not ended, in at most two groups by the time of their
-//! end. While units are leased, the bucket does not refill past them: it has at most what a bucket has from which they were
-//! taken just now. This is the guard. Without it a unit that is spent late is spent beside those that came meanwhile.
+//! end. While units are leased, the bucket does not refill past them: it has at most the units that a full
+//! bucket has left after the leased units are taken from it. This is the guard. Without it a unit that is spent late is spent beside those that came meanwhile.
 //! A window does not refill before its end, so there a lease is a charge, and needs no group.
 //!
 //! docs/internals/leases.md has the rules and the proof of the bound; charge.lua has the same steps.
@@ -23,7 +23,7 @@ pub(crate) const MAX_LEASE_UNITS: u64 = (1 << 20) - 1;
 /// The part of a call that asks for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseRequest {
-    /// The units to take ahead: as many of them, halved again and again, as are at most half of what the bucket has left.
+    /// The units to take ahead. They are halved until they are at most half of the units that the bucket has left.
     pub(crate) want: u64,
     /// A lease ends after this time at the earliest, and after twice this time at the latest.
     pub(crate) length_ms: u64,
@@ -67,7 +67,7 @@ impl SharedBucket {
         this.with_guard(limits, unix_ns)
     }
 
-    /// Returns the bucket with at most what it has while its units are leased.
+    /// Returns the bucket with the guard: with at most the units of a full bucket less the leased ones.
     pub(crate) fn with_guard(self, limits: (&Limit, &Limit), unix_ns: u64) -> SharedBucket {
         match self.leases.units() {
             0 => self,
@@ -142,8 +142,8 @@ impl SharedBucket {
     }
 }
 
-/// Returns the word of a bucket that has at most what it has when `units` are taken from a full one at this time. They may be
-/// more than the burst, if the limit has become smaller since: then the bucket owes units.
+/// Returns the word of the bucket, with at most the units that are left after `units` are taken from a full one at this time.
+/// `units` may be more than the burst, if the limit has become smaller since: then the bucket owes units.
 ///
 /// The units are of the limit without a factor. The word of gcra is a time, in which a unit takes the time of that limit. In a
 /// leaky bucket a call by a factor counts its own drips from the last spend: `LeakyBucket::with_late_spends`.

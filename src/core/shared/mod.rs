@@ -1,4 +1,4 @@
-//! What the calls for shared limits need from a store: Valkey, or a map in memory.
+//! The interface between the calls for shared limits and their store: Valkey, or a map in memory.
 //!
 //! A limit that several nodes share has its buckets in a store. A store keeps one [text](text) a bucket, has one clock, and
 //! does two things, each of them whole or not at all: it [charges](SharedStore::charge) a batch, and it
