@@ -79,6 +79,13 @@ impl Gcra {
         Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns)
     }
 
+    /// Returns the TAT that is `by_ns` earlier, at the earliest `now_ns`, where the bucket is full. `None` if it does not
+    /// change.
+    pub(crate) fn lowered(tat_ns: u64, now_ns: u64, by_ns: u64) -> Option<u64> {
+        let lowered_ns = tat_ns.saturating_sub(by_ns).max(now_ns);
+        (lowered_ns < tat_ns).then_some(lowered_ns)
+    }
+
     /// Charges `cost` units, at most the burst, if the bucket has them.
     #[inline]
     pub(crate) fn spend(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Outcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::timed_count::{self, ms_to_ns};
+use crate::algorithm::timed_count::{self, TimedCount, ms_to_ns};
 use crate::algorithm::window::Window;
 use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
 use crate::clock::MAX_NOW_NS;
@@ -21,6 +21,11 @@ pub(crate) enum Rule {
     LeakyBucket(LeakyBucket),
     Custom(Arc<dyn Algorithm>),
 }
+
+/// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a window
+/// its start in ms, else 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChargeMark(u64);
 
 const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
@@ -133,6 +138,32 @@ impl Rule {
             }
         };
         Some(Charge { before, ..charge })
+    }
+
+    /// Returns what a later return of units needs to know of a charge by this limit, which wrote `word`.
+    pub(crate) fn charge_mark(&self, word: u64) -> ChargeMark {
+        ChargeMark(match self {
+            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
+            Rule::Window(_) => TimedCount::from_word(word).at_ms,
+            Rule::LeakyBucket(_) | Rule::Custom(_) => 0,
+        })
+    }
+
+    /// Returns `units` units of a charge to a bucket, as [`refund`](Rule::refund) does, whatever has come in between: the new
+    /// word, or `None` if nothing changes. A window that is not that of the charge takes nothing. `self` is the limit without
+    /// the factor of the charge.
+    pub(crate) fn returned(
+        &self,
+        word: u64,
+        now_ns: u64,
+        units: u64,
+        charge: ChargeMark,
+    ) -> Option<u64> {
+        match self {
+            Rule::Gcra(_) => Gcra::lowered(word, now_ns, charge.0.saturating_mul(units)),
+            Rule::Window(window) if window.start_ms(word, now_ns) != Some(charge.0) => None,
+            _ => self.refund(word, now_ns, units).word,
+        }
     }
 
     /// See [`Algorithm::owe`].

@@ -135,12 +135,10 @@ impl Window {
         u64::from(self.burst).saturating_add(come as u64).min(self.quota())
     }
 
-    /// Returns the start of the window that a charge at `now_ns` belongs to, in ms; `None` if no unit is used in it, or more
-    /// than its quota.
-    #[cfg(feature = "valkey")]
+    /// Returns the start of the window that a charge at `now_ns` belongs to, in ms; `None` if no unit is used in it.
     pub(crate) fn start_ms(&self, word: u64, now_ns: u64) -> Option<u64> {
         let current = self.current(word, now_ns);
-        (1..=self.quota()).contains(&current.used).then_some(current.start_ms)
+        (current.used > 0).then_some(current.start_ms)
     }
 
     /// The units that calls may spend now, in one call or several.
