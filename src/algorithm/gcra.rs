@@ -4,7 +4,7 @@
 //! is full again. `now_ns` is from 1 to [`MAX_NOW_NS`], and a burst offset is at most 2^62 ns. So a TAT that is written
 //! is at most 2^63 - 1, and no sum below wraps.
 
-use crate::algorithm::{Algorithm, Charge, Grant, Outcome, word_before};
+use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;
 
@@ -86,6 +86,28 @@ impl Gcra {
         (lowered_ns < tat_ns).then_some(lowered_ns)
     }
 
+    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond empty. Returns the
+    /// new TAT, or `None` if it does not change.
+    pub(crate) fn owe(&self, tat_ns: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let base_ns = now_ns.max(tat_ns);
+        // A limit's own `max_debt` does not saturate: it was checked. Under a factor it may.
+        let debt_ns = self.emission_interval_ns.saturating_mul(max_debt);
+        let max_ns = (now_ns + self.burst_offset_ns).saturating_add(debt_ns).min(MAX_TAT_NS);
+        let increment_ns = self.emission_interval_ns.saturating_mul(cost);
+        let owed_ns = base_ns.saturating_add(increment_ns).min(max_ns);
+        (owed_ns > base_ns).then_some(owed_ns)
+    }
+
+    /// Charges `cost` units, from 1 to the burst, at the earliest time behind all earlier charges. `None` if that time is
+    /// after [`MAX_NOW_NS`], where the clock stops. So the word is at most 2^63 - 1.
+    pub(crate) fn reserve(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Option<Grant> {
+        debug_assert!((1..=self.burst).contains(&cost), "cost {cost}, burst {}", self.burst);
+        // At most 2^63 - 1 and 2^62.
+        let word = now_ns.max(tat_ns).saturating_add(self.emission_interval_ns * cost);
+        let at_ns = word.saturating_sub(self.burst_offset_ns).max(now_ns);
+        (at_ns <= MAX_NOW_NS).then_some(Grant { word, at_ns })
+    }
+
     /// Charges `cost` units, at most the burst, if the bucket has them.
     #[inline]
     pub(crate) fn spend(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Outcome {
@@ -93,6 +115,13 @@ impl Gcra {
         let is_charged = charge.is_allowed() && cost > 0;
         Outcome { word: is_charged.then_some(charge.spent_ns), decision: self.decision(charge) }
     }
+}
+
+/// A reservation: the TAT with its cost charged, and the time of its grant, never before the time of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) word: u64,
+    pub(crate) at_ns: u64,
 }
 
 /// The times of a charge that may be made.
@@ -142,26 +171,6 @@ impl Algorithm for Gcra {
         self.burst
     }
 
-    /// The grant comes when the bucket has as much as a spend of the cost needs. Not after [`MAX_NOW_NS`], where the
-    /// clock stops, so the word is at most 2^63 - 1.
-    fn reserve(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        debug_assert!((1..=self.burst).contains(&cost), "cost {cost}, burst {}", self.burst);
-        // At most 2^63 - 1 and 2^62.
-        let word = now_ns.max(tat_ns).saturating_add(self.emission_interval_ns * cost);
-        let at_ns = word.saturating_sub(self.burst_offset_ns).max(now_ns);
-        (at_ns <= MAX_NOW_NS).then_some(Grant { word, at_ns })
-    }
-
-    fn owe(&self, tat_ns: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let base_ns = now_ns.max(tat_ns);
-        // A limit's own `max_debt` does not saturate: it was checked. Under a factor it may.
-        let debt_ns = self.emission_interval_ns.saturating_mul(max_debt);
-        let max_ns = (now_ns + self.burst_offset_ns).saturating_add(debt_ns).min(MAX_TAT_NS);
-        let increment_ns = self.emission_interval_ns.saturating_mul(cost);
-        let owed_ns = base_ns.saturating_add(increment_ns).min(max_ns);
-        (owed_ns > base_ns).then_some(owed_ns)
-    }
-
     fn unit_ns(&self) -> u64 {
         self.emission_interval_ns
     }
@@ -169,35 +178,6 @@ impl Algorithm for Gcra {
     /// A bucket that was full before the new origin is full at it.
     fn shifted(&self, tat_ns: u64, by_ns: u64, _: u64) -> Option<u64> {
         Some(tat_ns.saturating_sub(by_ns).max(1))
-    }
-
-    /// If other calls have charged since, the bucket may have refilled behind this charge. The later charges then depend
-    /// only on a part of it: its increment, less the time since its base. Only that part is returned; the whole
-    /// increment would undo a part of the later charges.
-    ///
-    /// A later reservation counts as charged at the time of its grant, when it is used. The word does not tell whose
-    /// reservations it has, so the part of it beyond the burst may be one of them, if any was granted for so late a time.
-    fn roll_back(&self, tat_ns: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        if charge.is_last(tat_ns) {
-            return Some(word_before(self, charge));
-        }
-        let now_ns = now_ns();
-        if now_ns < charge.now_ns {
-            // The clock went back, so it does not show how much has refilled.
-            return None;
-        }
-        let base_ns = charge.before.max(charge.now_ns);
-        let increment_ns = charge.after.saturating_sub(base_ns);
-        // Other rollbacks have lowered the base, and may hide reservations that the word no longer shows.
-        let base_ns = base_ns.saturating_sub(charge.lowered).max(charge.now_ns);
-        let last_grant_ns =
-            tat_ns.saturating_add(charge.lowered).saturating_sub(self.burst_offset_ns);
-        let last_grant_ns = last_grant_ns.min(charge.last_grant_ns);
-        let drained_ns = now_ns.max(last_grant_ns).saturating_sub(base_ns);
-        let returned_ns = increment_ns.saturating_sub(drained_ns);
-        // A refund or a reset since may have left less than the charge. Never go below its base.
-        let left_ns = tat_ns.saturating_sub(returned_ns).max(base_ns.min(tat_ns));
-        (left_ns != tat_ns).then_some(left_ns)
     }
 
     fn name(&self) -> &'static str {
@@ -298,44 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn rollback_restores_the_word_without_later_charge() {
-        for before in [0, NOW - 5, NOW, NOW + 100 * MS] {
-            let after = twenty().spend(before, NOW, 2).word.unwrap();
-            let charge = Charge::new(before, after, NOW);
-            let back = twenty().roll_back(after, charge, &|| NOW + 7);
-            assert_eq!(back, Some(if before == 0 { NOW } else { before }), "before {before}");
-        }
-    }
-
-    #[test]
-    fn a_rollback_leaves_a_charge_after_a_refill() {
-        // 10 ns a unit: this call charges 2 units at 1, another call 1 unit at 5, and the rollback is at 5.
-        let rule = Gcra::new(3, 10, 30);
-        let after = rule.spend(0, 1, 2).word.unwrap();
-        assert_eq!(after, 21);
-        let both = rule.spend(after, 5, 1).word.unwrap();
-        assert_eq!(both, 31);
-        let charge = Charge::new(0, after, 1);
-        assert_eq!(
-            rule.roll_back(both, charge, &|| 5),
-            Some(15),
-            "as the other charge alone would have left it"
-        );
-        assert_eq!(
-            rule.refund(both, 5, 2).word,
-            Some(11),
-            "a refund would undo 4 ns of the other charge"
-        );
-    }
-
-    #[test]
-    fn a_rollback_of_a_drained_charge_returns_nothing() {
-        let rule = Gcra::new(3, 10, 30);
-        let charge = Charge::new(0, 21, 1);
-        assert_eq!(rule.roll_back(60, charge, &|| 50), None);
-        assert_eq!(rule.roll_back(1, charge, &|| 2), None, "a refund has returned it already");
-        let later = Charge::new(0, 121, 101);
-        assert_eq!(rule.roll_back(131, later, &|| 100), None, "the clock went back");
+    fn returns_are_relative_and_stop_at_full() {
+        let unit_ns = 50 * MS;
+        let returned = |tat_ns, units| Gcra::lowered(tat_ns, NOW, units * unit_ns);
+        assert_eq!(returned(NOW + 10 * unit_ns, 3), Some(NOW + 7 * unit_ns));
+        assert_eq!(returned(NOW + 2 * unit_ns, 3), Some(NOW), "not below full");
+        assert_eq!(returned(NOW, 3), None, "full");
+        assert_eq!(returned(NOW + 1, 0), None);
+        assert_eq!(Gcra::lowered(MAX_TAT_NS, NOW, u64::MAX), Some(NOW));
     }
 
     /// The algorithm in wide integers, as its specification states it.
@@ -390,32 +340,6 @@ mod tests {
                 prop_assert!(rule.spend(tat, now + wait, cost).decision.allowed());
                 prop_assert!(!rule.spend(tat, now + wait - 1, cost).decision.allowed());
             }
-        }
-
-        #[test]
-        fn a_rollback_returns_at_most_the_charge(
-            rule in any_rule(),
-            start in 1..1u64 << 40,
-            debt in 0..1u64 << 40,
-            steps in prop::collection::vec((0..1u64 << 20, 1..4u64), 0..4),
-        ) {
-            // This call charges, others charge after it, then this call rolls back.
-            let before = if debt % 2 == 0 { 0 } else { start + debt % rule.burst_offset_ns };
-            let Some(after) = rule.spend(before, start, 1).word else { return Ok(()) };
-            let charge = Charge::new(before, after, start);
-            let (mut with, mut without, mut now) = (after, before, start);
-            for (wait, cost) in steps {
-                now += wait;
-                let cost = cost.min(rule.burst);
-                if let Some(word) = rule.spend(with, now, cost).word {
-                    with = word;
-                    without = rule.spend(without, now, cost).word.expect("more is left without this charge");
-                }
-            }
-            let left = rule.roll_back(with, charge, &|| now).unwrap_or(with);
-            // From `now` on, the bucket has no more units than without this charge.
-            prop_assert!(left.max(now) >= without.max(now), "{} < {} at {}", left, without, now);
-            prop_assert!(left <= with.max(start));
         }
     }
 

@@ -12,9 +12,7 @@ pub(crate) mod timed_count;
 pub(crate) mod window;
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 
 /// The result of a call on a state word: the new word and the decision.
@@ -39,94 +37,6 @@ pub struct Outcome {
     pub word: Option<u64>,
     /// The answer to the caller.
     pub decision: Decision,
-}
-
-/// A charge that a spend made, with the facts that [`Algorithm::roll_back`] needs to undo it.
-///
-/// A batch charges its buckets one after the other. If a later bucket denies, the batch rolls the earlier charges back.
-///
-/// # Example
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::Limit;
-/// use tollgate::algorithm::{Algorithm, Charge};
-///
-/// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-/// let charged = limit.spend(0, 1, 3).word.expect("allowed");
-/// let charge = Charge::new(0, charged, 1);
-/// let word = limit.roll_back(charged, charge, &|| 2).expect("a change");
-/// assert_eq!(limit.spend(word, 2, 0).decision.remaining(), Some(10));
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Charge {
-    /// The word before the charge; 0 if the bucket did not exist.
-    pub before: u64,
-    /// The word that the charge wrote.
-    pub after: u64,
-    /// The time of the charge, in nanoseconds since the clock's origin.
-    pub now_ns: u64,
-    /// An upper bound on how far rollbacks and settlements of other calls have lowered the word since this charge,
-    /// where later charges were already built on it. 0 if none has.
-    ///
-    /// Measured in nanoseconds for gcra, in units for the built-in algorithms that count, and as the difference of the
-    /// two words, taken as integers, for a custom algorithm.
-    pub lowered: u64,
-    /// An upper bound on the units that calls with a [factor](Factor) below 1 have let drip out of a leaky bucket since
-    /// this charge, beyond those that drip out by the limit itself. 0 if none has, and for the other algorithms.
-    pub drained_early: u64,
-    /// An upper bound on the times at which reservations that were made since this charge are granted, in nanoseconds
-    /// since the clock's origin. [`u64::MAX`] if none is known.
-    pub last_grant_ns: u64,
-}
-
-impl Charge {
-    /// The charge at `now_ns` that replaced the word `before` by `after`, since when nothing has lowered the word.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-    /// # use tollgate::algorithm::Charge;
-    /// let charged = limit.spend(0, 1, 3).word.expect("allowed");
-    /// let charge = Charge::new(0, charged, 1);
-    /// assert_eq!(limit.roll_back(charged, charge, &|| 1), Some(limit.full(1)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn new(before: u64, after: u64, now_ns: u64) -> Charge {
-        let (lowered, drained_early, last_grant_ns) = (0, 0, u64::MAX);
-        Charge { before, after, now_ns, lowered, drained_early, last_grant_ns }
-    }
-
-    /// Whether `word` is still the word that the charge wrote, so that no later charge builds on it.
-    #[inline]
-    pub(crate) fn is_last(&self, word: u64) -> bool {
-        word == self.after && self.lowered == 0
-    }
-}
-
-/// A reservation: a cost that is charged now and granted at a time, now or in the future. Made by
-/// [`Algorithm::reserve`].
-///
-/// # Example
-///
-/// ```
-/// # use std::time::Duration;
-/// # use tollgate::{Limit, algorithm::Algorithm};
-/// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
-/// let empty = limit.spend(0, 1, 1).word.expect("allowed");
-/// let grant = limit.reserve(empty, 1, 1).expect("in the clock's range");
-/// assert_eq!(grant.at_ns, 1_000_000_001); // one second later
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The word with the cost charged.
-    pub word: u64,
-    /// The time of the grant, in nanoseconds since the clock's origin; never before the time of the call.
-    pub at_ns: u64,
 }
 
 /// Computes how spends, refunds and resets change the state word of one bucket, and when the bucket is full.
@@ -315,76 +225,6 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         Outcome { word: (!self.is_full(word, now_ns)).then(|| self.full(now_ns)), decision }
     }
 
-    /// Undoes `charge`: returns the word without it, or `None` to leave the word as it is.
-    ///
-    /// If no other call has charged since, the result is the word from before the charge. If another call has, a
-    /// rollback is not a refund. The bucket may have refilled between the charges, so that the later charge no longer
-    /// depends on all units of this one. Return only the units that the later charge still depends on: the full cost
-    /// would undo a part of the later charge as well.
-    ///
-    /// `now_ns` reads the clock. Its time is not before any charge on this word. Call it only if the result depends on
-    /// it.
-    ///
-    /// The default implementation undoes a charge only if no other call has charged since. That is safe: otherwise the
-    /// charge of a denied batch stays until the bucket has refilled.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-    /// # use tollgate::algorithm::Charge;
-    /// let first = limit.spend(0, 1, 3).word.expect("allowed");
-    /// let both = limit.spend(first, 1, 2).word.expect("allowed");
-    /// let second = limit.roll_back(both, Charge::new(0, first, 1), &|| 1).expect("a change");
-    /// assert_eq!(limit.spend(second, 1, 0).decision.remaining(), Some(8)); // 10, less the later charge
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        let _ = now_ns;
-        charge.is_last(word).then(|| word_before(self, charge))
-    }
-
-    /// Reserves `cost` units, at least 1, at the earliest time behind all earlier reservations. The word then stands for
-    /// more units than the bucket can hold, and spends are denied until the bucket has refilled. `None`, and no charge, if
-    /// that time is beyond the range of the clock or of the word.
-    ///
-    /// The default implementation reserves only a cost that a spend would be allowed at once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-    /// let empty = limit.spend(0, 1, 10).word.expect("allowed");
-    /// let first = limit.reserve(empty, 1, 2).expect("in range");
-    /// let second = limit.reserve(first.word, 1, 1).expect("in range");
-    /// assert_eq!((first.at_ns, second.at_ns), (2_000_000_001, 3_000_000_001));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        self.spend(word, now_ns, cost).word.map(|word| Grant { word, at_ns: now_ns })
-    }
-
-    /// Charges `cost` units whether the bucket has them or not: a settlement above its estimate. The bucket owes at most
-    /// `max_debt` units beyond empty; the rest of the cost is dropped. Returns the new word, or `None` if it does not
-    /// change.
-    ///
-    /// The default implementation charges the cost, cut to [`max_cost`](Algorithm::max_cost), only if a spend of it is
-    /// allowed, and drops it otherwise.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-    /// let empty = limit.spend(0, 1, 10).word.expect("allowed");
-    /// let in_debt = limit.owe(empty, 1, 5, 3).expect("a change"); // owes 3 of the 5
-    /// assert_eq!(limit.spend(in_debt, 1, 1).decision.retry_in(), Duration::from_secs(4));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let _ = max_debt;
-        self.spend(word, now_ns, cost.min(self.max_cost())).word
-    }
-
     /// A lower bound, at least 1, on the time in ns from a charge until the bucket can be full again. The limiter uses it
     /// only when the table is full: to rule out that a key's bucket was charged and dropped during one call, and as the
     /// `retry_in` of a new key that is denied.
@@ -424,24 +264,6 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The algorithm with its limit divided by `factor`, which is neither 0 nor 1. A bucket that is full by the
-    /// algorithm of a larger factor must also be full by that of a smaller one, because a sweep asks only the largest.
-    ///
-    /// The default implementation returns `None`: a call with such a factor then returns an error.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::new(10, 1, Duration::from_secs(1))?;
-    /// let halved = Algorithm::scaled(&limit, "2".parse()?).expect("gcra supports factors");
-    /// assert_eq!(halved.max_cost(), 5);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
-        let _ = factor;
-        None
-    }
-
     /// The name of the algorithm in messages and snapshots. A limit and its overrides must have algorithms of one name,
     /// because a bucket's word can pass from one to the other. Choose a fixed name if another version of your program
     /// reads the snapshots; the default implementation returns the name of the Rust type. The names of the built-in
@@ -457,12 +279,4 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
-}
-
-/// The word from before a charge that no other call has built on.
-///
-/// For a bucket that did not exist this is a word that is full at the charge's time, not 0. Such a word admits no call
-/// with an earlier time, for which a sweep may already have dropped the bucket.
-fn word_before<A: Algorithm + ?Sized>(algorithm: &A, charge: Charge) -> u64 {
-    if charge.before == 0 { algorithm.full(charge.now_ns) } else { charge.before }
 }

@@ -3,12 +3,11 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::algorithm::gcra::Gcra;
+use crate::algorithm::gcra::{Gcra, Grant};
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::timed_count::{self, TimedCount, ms_to_ns};
+use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
 use crate::algorithm::window::Window;
-use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
-use crate::clock::MAX_NOW_NS;
+use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 
 /// The bit of a word that belongs to the table; no algorithm may set it.
@@ -105,39 +104,9 @@ impl Rule {
         checked(self.algorithm().reset(word, now_ns))
     }
 
-    /// See [`Algorithm::roll_back`].
-    pub(crate) fn roll_back(
-        &self,
-        word: u64,
-        charge: Charge,
-        now_ns: impl Fn() -> u64,
-    ) -> Option<u64> {
-        self.algorithm().roll_back(word, charge, &now_ns).filter(|&word| is_allowed(word))
-    }
-
-    /// See [`Algorithm::reserve`].
+    /// See [`Gcra::reserve`]. `None` also for the other algorithms, which have no places in the future.
     pub(crate) fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        let grant = self.algorithm().reserve(word, now_ns, cost)?;
-        let is_in_range = is_allowed(grant.word) && grant.at_ns <= MAX_NOW_NS;
-        is_in_range.then(|| Grant { at_ns: grant.at_ns.max(now_ns), ..grant })
-    }
-
-    /// The part of `charge`, which charged `cost` units, beyond its first `actual` units, as a charge of its own. A
-    /// settlement rolls that part back. `actual` is less than `cost`. `None` if the part cannot be computed.
-    pub(crate) fn without(&self, charge: Charge, cost: u64, actual: u64) -> Option<Charge> {
-        if actual == 0 {
-            return Some(charge);
-        }
-        let rest = cost.saturating_sub(actual);
-        let before = match self {
-            // At most a burst offset was charged, so the product does not wrap.
-            Rule::Gcra(gcra) => charge.after.checked_sub(gcra.emission_interval_ns() * rest)?,
-            Rule::Window(_) | Rule::LeakyBucket(_) => timed_count::reduced(charge.after, rest)?,
-            Rule::Custom(custom) => {
-                checked(custom.spend(charge.before, charge.now_ns, actual)).word?
-            }
-        };
-        Some(Charge { before, ..charge })
+        self.gcra()?.reserve(word, now_ns, cost)
     }
 
     /// Returns what a later return of units needs to know of a charge by this limit, which wrote `word`.
@@ -166,32 +135,43 @@ impl Rule {
         }
     }
 
-    /// See [`Algorithm::owe`].
-    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        self.algorithm().owe(word, now_ns, cost, max_debt).filter(|&word| is_allowed(word))
-    }
-
-    /// Whether a rollback that has replaced the word `from` by `to` has not put off the beginning of its window. If it has undone
-    /// the last charge, the word is that of an earlier window.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn keeps_window(&self, from: u64, to: u64) -> bool {
-        let at_ms = |word| timed_count::TimedCount::from_word(word).at_ms;
+    /// Returns all that a charge has taken, which replaced `before` by `after` at `charged_ns`: the new word, or `None` if nothing
+    /// changes. Of a custom algorithm only a charge that is still the last one can be undone.
+    pub(crate) fn undone(
+        &self,
+        word: u64,
+        (before, after): (u64, u64),
+        (charged_ns, now_ns): (u64, u64),
+    ) -> Option<u64> {
+        let timed = TimedCount::from_word(after);
         match self {
-            Rule::Window(_) => timed_count::count_in(to) == 0 || at_ms(to) <= at_ms(from),
-            _ => true,
+            Rule::Gcra(_) => {
+                Gcra::lowered(word, now_ns, after.saturating_sub(before.max(charged_ns)))
+            }
+            Rule::Window(window) => {
+                let units = timed.count.saturating_sub(window.used(before, charged_ns));
+                self.returned(word, now_ns, units, ChargeMark(timed.at_ms))
+            }
+            Rule::LeakyBucket(leaky) => {
+                let units = timed.count.saturating_sub(leaky.counter_at(before, charged_ns));
+                self.returned(word, now_ns, units, ChargeMark(0))
+            }
+            Rule::Custom(_) if word != after => None,
+            Rule::Custom(_) => Some(if before == 0 { self.full(charged_ns) } else { before }),
         }
     }
 
-    /// By how much the word `low` is below the word `high` of the same bucket, in the measure of [`Charge::lowered`].
-    pub(crate) fn measure(&self, high: u64, low: u64) -> u64 {
+    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond those that calls may
+    /// spend now: a settlement above its estimate. Returns the new word, or `None` if it does not change. A custom algorithm
+    /// has no debt.
+    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
         match self {
-            Rule::Gcra(_) | Rule::Custom(_) => high.saturating_sub(low),
-            Rule::Window(_) => {
-                timed_count::count_in(high).saturating_sub(timed_count::count_in(low))
-            }
-            // What has dripped out in between is no lowering.
-            Rule::LeakyBucket(leaky) => {
-                leaky.count_at_time_of(high, low).saturating_sub(timed_count::count_in(low))
+            Rule::Gcra(gcra) => gcra.owe(word, now_ns, cost, max_debt),
+            Rule::Window(window) => window.owe(word, now_ns, cost, max_debt),
+            Rule::LeakyBucket(leaky) => leaky.owe(word, now_ns, cost, max_debt),
+            Rule::Custom(custom) => {
+                let units = cost.min(self.available(word, now_ns)).min(custom.max_cost());
+                self.spend(word, now_ns, units).word
             }
         }
     }

@@ -7,13 +7,13 @@
 //! units and those that the rate has brought since its start. Unused tokens are not capped inside a window, so a call can
 //! spend them at once later in it. Windows do not overlap, so an interval as long as one admits at most twice the quota.
 //!
-//! Reservations and debt may use more than a window's quota. Then the next window begins where this one ends, with the
+//! Debt may use more than a window's quota. Then the next window begins where this one ends, with the
 //! units that this one did not hold.
 
 use crate::algorithm::timed_count::{
-    MAX_COUNT, MAX_MS, TimedCount, first_ns_of, ms_of, ms_to_ns, ns_to_ms,
+    MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms,
 };
-use crate::algorithm::{Algorithm, Charge, Grant, Outcome, word_before};
+use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 
 /// A validated limit by windows: `1 <= burst <= quota <= MAX_COUNT` and `1 <= window_ms <= MAX_MS`.
@@ -42,8 +42,8 @@ struct Current {
     elapsed_ms: u64,
     start_ms: u64,
     now_ms: u64,
-    /// The time until the word's own time, if more than a quota is used; else 0. Reserved windows keep their times when
-    /// the clock goes back, so their waits count from the present, not from the word's time.
+    /// The time until the word's own time, if more than a quota is used; else 0. Windows that are used up by debt keep their
+    /// times when the clock goes back, so their waits count from the present, not from the word's time.
     ahead_ms: u64,
 }
 
@@ -135,6 +135,11 @@ impl Window {
         u64::from(self.burst).saturating_add(come as u64).min(self.quota())
     }
 
+    /// Returns the units that are used in the window that a charge at `now_ns` belongs to.
+    pub(crate) fn used(&self, word: u64, now_ns: u64) -> u64 {
+        self.current(word, now_ns).used
+    }
+
     /// Returns the start of the window that a charge at `now_ns` belongs to, in ms; `None` if no unit is used in it.
     pub(crate) fn start_ms(&self, word: u64, now_ns: u64) -> Option<u64> {
         let current = self.current(word, now_ns);
@@ -162,6 +167,15 @@ impl Window {
         let windows = if used <= self.quota() { 1 } else { used.div_ceil(self.quota()) };
         let end_ms = windows.saturating_mul(self.window_ms).saturating_add(current.ahead_ms);
         ms_to_ns(end_ms - current.elapsed_ms)
+    }
+
+    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond those that calls may
+    /// spend now. Returns the new word, or `None` if it does not change.
+    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let current = self.current(word, now_ns);
+        let max_used = self.available(current.elapsed_ms).saturating_add(max_debt).min(MAX_COUNT);
+        let used = current.used.saturating_add(cost).min(max_used);
+        (used > current.used).then(|| current.word(used))
     }
 }
 
@@ -224,71 +238,6 @@ impl Algorithm for Window {
 
     fn max_cost(&self) -> u64 {
         self.burst.into()
-    }
-
-    /// If no charge from before this one is left in the window and other calls have charged in it since, those calls alone
-    /// would have opened it later. The word does not say when, so the window now begins at the present time, and the bucket is
-    /// worse off by at most the time for which the charge was held. So a window that begins within that of the charge, after
-    /// rollbacks, is the same one. If other calls may have reservations in later windows, nothing is returned: their times
-    /// were already promised.
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        if charge.is_last(word) {
-            return Some(word_before(self, charge));
-        }
-        let (now, after) = (TimedCount::from_word(word), TimedCount::from_word(charge.after));
-        let moved_ms = now.at_ms.checked_sub(after.at_ms)?;
-        if moved_ms > 0 && (charge.lowered == 0 || moved_ms >= self.window_ms) {
-            // Another window: the charge's window has ended, or refunds have emptied it.
-            return None;
-        }
-        let window_end_ms = now.at_ms.saturating_add(self.window_ms);
-        if ms_of(charge.last_grant_ns) >= window_end_ms
-            && now.count.saturating_add(charge.lowered) > self.quota()
-        {
-            return None;
-        }
-        let base = self.current(charge.before, charge.now_ns).used;
-        let cost = after.count.saturating_sub(base);
-        // A refund since may have left less than the charge. Never go below the count before the charge, less the
-        // rollbacks since.
-        let floor = base.saturating_sub(charge.lowered);
-        let left = now.count.saturating_sub(cost).max(floor.min(now.count));
-        if left == now.count {
-            return None;
-        }
-        let mut start_ms = now.at_ms;
-        // A charge that is later than the window's beginning is not the first one in it; by a factor it may be.
-        if base == 0 || (floor == 0 && ms_of(charge.now_ns) <= start_ms) {
-            let now_ns = now_ns();
-            if now_ns < charge.now_ns || ms_of(now_ns).saturating_sub(start_ms) >= self.window_ms {
-                // The clock went back and does not tell when the others charged, or the window has ended.
-                return None;
-            }
-            start_ms = now.now_ms(now_ns);
-        }
-        Some(TimedCount { at_ms: start_ms, count: left }.word())
-    }
-
-    /// A cost is never split: if it does not fit in the rest of a window, that rest is lost.
-    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        let current = self.current(word, now_ns);
-        let fit = self.fit(current, cost);
-        if fit.used > MAX_COUNT {
-            return None;
-        }
-        let word = current.word(fit.used);
-        if fit.wait_ms == 0 {
-            return Some(Grant { word, at_ns: now_ns });
-        }
-        let at_ms = (current.now_ms - current.ahead_ms).checked_add(fit.wait_ms)?;
-        (at_ms <= MAX_MS).then_some(Grant { word, at_ns: first_ns_of(at_ms) })
-    }
-
-    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let current = self.current(word, now_ns);
-        let max_used = self.available(current.elapsed_ms).saturating_add(max_debt).min(MAX_COUNT);
-        let used = current.used.saturating_add(cost).min(max_used);
-        (used > current.used).then(|| current.word(used))
     }
 
     /// A window that began before the new origin begins at it, and so ends later.

@@ -41,14 +41,13 @@ impl LimitsView<'_> {
                 let index = key.key.limit;
                 let floor_ns = self.inner.store.floor_ns();
                 let at_ns = now_ns.max(floor_ns);
-                let ledger_mark = self.inner.ledger.shared_entry(index).mark();
                 let mut word = 0;
                 self.generation.update_shared(index, |current| {
                     word = current;
                     ask(current, at_ns).word
                 })?;
-                let spent = Spent::new(again(word, at_ns), word, at_ns, ChargedTo::Shared);
-                let spent = Spent { ledger_mark, ..spent };
+                let to = ChargedTo::Shared;
+                let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
                 self.inner.overflow.fence();
                 // The key may have got a cell since. Or it had one that was charged after `at_ns`, became full and was
                 // dropped: that takes at least the time in which a unit comes back.
@@ -64,8 +63,7 @@ impl LimitsView<'_> {
                 };
                 if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
                     coverage::hit(Race::SharedRolledBack);
-                    // Under the newest limits, if a reload has converted the shared bucket meanwhile.
-                    self.inner.with_view(|now| now.roll_back(self.generation, key, limit, &spent));
+                    self.undo_shared(key, word, spent);
                     return Ok(None);
                 }
                 counts.count_shared();

@@ -1,7 +1,7 @@
-//! The result of a charge: the decision, and all that a later rollback of the charge needs.
+//! The result of a charge: the decision, and what a later return of its units needs to know.
 
-use crate::algorithm::{Charge, Outcome};
-use crate::core::ledger::LedgerMark;
+use crate::algorithm::Outcome;
+use crate::algorithm::rule::{ChargeMark, Rule};
 use crate::decision::Decision;
 
 /// The result of a spend.
@@ -10,13 +10,16 @@ pub(crate) struct Spent {
     pub(crate) decision: Decision,
     pub(crate) charge: Option<Charge>,
     pub(crate) to: ChargedTo,
-    /// The rollback ledger's entry of the bucket, read before the charge.
-    pub(crate) ledger_mark: LedgerMark,
-    /// Whether `charge` is a part of the call's charge: the rest stays, and counts as granted at the same time.
-    pub(crate) is_part: bool,
-    /// If `charge` was converted to another limit: the words of the bucket below this one show that nothing of the
-    /// charge was rounded or cut. The charge is rolled back from such a word alone.
-    pub(crate) converted_below: Option<u64>,
+}
+
+/// A charge that was stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// The word that the charge wrote.
+    pub(crate) word: u64,
+    /// The time of the charge.
+    pub(crate) now_ns: u64,
+    pub(crate) mark: ChargeMark,
 }
 
 /// The bucket that was charged.
@@ -29,21 +32,14 @@ pub(crate) enum ChargedTo {
 }
 
 impl Spent {
-    pub(super) fn new(outcome: Outcome, before: u64, now_ns: u64, to: ChargedTo) -> Spent {
-        let charge = outcome.word.map(|after| Charge::new(before, after, now_ns));
-        let ledger_mark = LedgerMark::default();
-        let (is_part, converted_below) = (false, None);
-        Spent { decision: outcome.decision, charge, to, ledger_mark, is_part, converted_below }
+    /// Records the outcome of a charge by `rule`.
+    pub(crate) fn new(rule: &Rule, outcome: Outcome, now_ns: u64, to: ChargedTo) -> Spent {
+        let charge =
+            outcome.word.map(|word| Charge { word, now_ns, mark: rule.charge_mark(word) });
+        Spent { decision: outcome.decision, charge, to }
     }
 
     pub(crate) fn nothing(decision: Decision) -> Spent {
-        Spent {
-            decision,
-            charge: None,
-            to: ChargedTo::Nothing,
-            ledger_mark: LedgerMark::default(),
-            is_part: false,
-            converted_below: None,
-        }
+        Spent { decision, charge: None, to: ChargedTo::Nothing }
     }
 }

@@ -1,20 +1,15 @@
 //! The state that all calls of a limiter share, and the views and sweeps that use it.
 
-use std::sync::Arc;
-
 use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
-use crate::core::cancel::Vacated;
 use crate::core::generation::Generation;
-use crate::core::ledger::Ledger;
+use crate::core::places::VacantPlaces;
 use crate::core::reloads::Reloads;
-use crate::core::rollback::LeftRollback;
 #[cfg(feature = "valkey")]
 use crate::core::shared::{StoreHandle, leases::Leases, outage::Outage};
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
-use crate::core::turns::Turns;
 use crate::core::view::LimitsView;
 #[cfg(feature = "tracing")]
 use crate::observe::events::Denials;
@@ -33,9 +28,8 @@ pub(crate) struct SharedState {
     pub(crate) ended_ns: AtomicU64,
     pub(crate) store: Store,
     pub(crate) overflow: Overflow,
-    pub(crate) ledger: Ledger,
-    pub(crate) turns: Turns<LeftRollback, Vacated>,
     pub(crate) blocks: BlockList,
+    pub(crate) places: VacantPlaces,
     pub(crate) sweeps: SweepRecord,
     pub(crate) sweep_clock: SweepClock,
     pub(crate) reloads: Reloads,
@@ -69,12 +63,6 @@ impl SharedState {
         LimitsView { inner: self, generation }
     }
 
-    /// Returns a share of a generation, if it is still the newest.
-    pub(crate) fn share_of(&self, generation: &Generation) -> Option<Arc<Generation>> {
-        let newest = self.generation.share(&pin());
-        (newest.number == generation.number).then_some(newest)
-    }
-
     /// Calls `attempt` with a view of the limits, again with a new view if the limits changed meanwhile.
     ///
     /// While a reload migrates cells, the limits before come first: they decide a call for a cell that the reload has
@@ -99,7 +87,8 @@ impl SharedState {
         }
     }
 
-    /// Makes one step of a sweep. At the end of a pass drops ended blocks, and frees retired memory.
+    /// Makes one step of a sweep. At the end of a pass drops ended blocks and vacant places whose time has passed, and frees
+    /// retired memory.
     pub(crate) fn sweep(&self, cells: usize) -> Swept {
         let now_ns = self.clock.now_ns();
         if !self.may_sweep_at(now_ns) {
@@ -117,6 +106,8 @@ impl SharedState {
         if swept.finished {
             self.blocks.drop_ended(now_ns);
             self.blocks.collect();
+            self.places.drop_passed(now_ns);
+            self.places.collect();
             self.store.free_unread();
             #[cfg(feature = "valkey")]
             if let Some(leases) = &self.leases {

@@ -5,8 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
-use crate::algorithm::rule::Rule;
-use crate::core::at_cap::AtCap;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::SharedState;
@@ -177,49 +175,6 @@ impl<'g> LimitsView<'g> {
         self.charge(key, limit, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, cost))
     }
 
-    /// Like [`charge`](LimitsView::charge), for a charge that may be rolled back.
-    pub(crate) fn charge_reversibly(
-        self,
-        key: &StoreKey<'_>,
-        limit: &Limit,
-        now_ns: u64,
-        ask: impl Fn(u64, u64) -> Outcome + Copy,
-    ) -> Result<Spent, Outdated> {
-        // Before the charge: a call that lowers the word after the charge then counts as later.
-        let ledger_mark = self.inner.ledger.entry(key).mark();
-        let spent = self.charge(key, limit, now_ns, ask)?;
-        Ok(match spent.to {
-            ChargedTo::OwnCell => {
-                // The charge's own early drain came before its units, so its rollback does not count it.
-                let drained = spent.charge.map_or(0, |charge| {
-                    let limit_itself = self.scaled_from(key, limit);
-                    limit_itself
-                        .map_or(0, |own| own.drained_early(limit, charge.before, charge.now_ns))
-                });
-                Spent { ledger_mark: ledger_mark.with_own_drain(drained), ..spent }
-            }
-            ChargedTo::Shared | ChargedTo::Nothing => spent,
-        })
-    }
-
-    /// Returns the limit itself, if `limit` is a leaky bucket that a factor has scaled.
-    #[inline]
-    fn scaled_from(self, key: &StoreKey<'_>, limit: &Limit) -> Option<&'g Limit> {
-        if !matches!(limit.rule(), Rule::LeakyBucket(_)) {
-            return None;
-        }
-        self.generation.limits.limit_at(key.tag).filter(|&own| own != limit)
-    }
-
-    /// Records the time of a reservation's grant, before the reservation is charged to the key's own bucket or to the
-    /// shared one.
-    pub(crate) fn record_grant(self, key: &StoreKey<'_>, at_ns: u64) {
-        self.inner.ledger.entry(key).record_grant(at_ns);
-        if self.inner.overflow.at_cap == AtCap::Share {
-            self.inner.ledger.shared_entry(key.key.limit).record_grant(at_ns);
-        }
-    }
-
     /// Stores the word that `ask` computes from the word of `key`. Returns the decision, the charge and its bucket.
     pub(crate) fn charge(
         self,
@@ -228,9 +183,6 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
-        if let Some(own) = self.scaled_from(key, limit) {
-            return self.charge_scaled(key, (limit, own), now_ns, ask);
-        }
         if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
@@ -243,36 +195,6 @@ impl<'g> LimitsView<'g> {
         };
         let again = |word, at_ns| last.get().unwrap_or_else(|| ask(word, at_ns));
         self.charge_asking(key, limit, now_ns, (first, again))
-    }
-
-    /// Like [`charge`](LimitsView::charge), for a leaky bucket that a factor has scaled: the ledger counts what the charge
-    /// drains early.
-    fn charge_scaled(
-        self,
-        key: &StoreKey<'_>,
-        (limit, own): (&Limit, &Limit),
-        now_ns: u64,
-        ask: impl Fn(u64, u64) -> Outcome + Copy,
-    ) -> Result<Spent, Outdated> {
-        let entry = self.inner.ledger.entry(key);
-        let counted = |word, at_ns| {
-            let outcome = ask(word, at_ns);
-            if outcome.word.is_some() {
-                entry.count_drained_early(own.drained_early(limit, word, at_ns));
-            }
-            outcome
-        };
-        // Without a look before the attempts to swap, so that nothing is counted twice. While the key's cell moves, the call
-        // below looks first and counts twice: rollbacks then return less.
-        let mut word = 0;
-        let is_known = self.change_known(key, |found| {
-            word = found;
-            if found == 0 { None } else { counted(found, now_ns).word }
-        });
-        if is_known && word != 0 {
-            return Ok(Spent::new(ask(word, now_ns), word, now_ns, ChargedTo::OwnCell));
-        }
-        self.charge_asking(key, limit, now_ns, (counted, ask))
     }
 
     /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again`
@@ -289,7 +211,8 @@ impl<'g> LimitsView<'g> {
         loop {
             match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(RuleInput { word, at_ns, is_new }) => {
-                    let spent = Spent::new(again(word, at_ns), word, at_ns, ChargedTo::OwnCell);
+                    let to = ChargedTo::OwnCell;
+                    let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
                     if spent.charge.is_none() && is_new && word != 0 {
                         // Denied by the shared bucket's debt: a new bucket without it would have allowed the call.
                         self.inner.overflow.counts.count_shared();
@@ -313,20 +236,15 @@ impl<'g> LimitsView<'g> {
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
-        let entry = self.inner.ledger.entry(key);
-        let counted = |word, now_ns| {
-            let outcome = ask(word, now_ns);
-            if outcome.word.is_some() {
-                entry.count_refund();
-            }
-            outcome
-        };
-        match self.change(key, Absent::Leave, now_ns, counted) {
+        match self.change(key, Absent::Leave, now_ns, &ask) {
             // The key has no bucket. Its debt from the shared bucket is the debt of other keys as well, and stays.
             Ok(RuleInput { word, at_ns, is_new: true }) if word != 0 => {
                 Ok(limit.rule().refund(word, at_ns, 0).decision)
             }
-            Ok(RuleInput { word, at_ns, .. }) => Ok(ask(word, at_ns).decision),
+            Ok(RuleInput { word, at_ns, .. }) => {
+                self.inner.forget_places(key.key, key.fingerprint);
+                Ok(ask(word, at_ns).decision)
+            }
             Err(UpdateError::Outdated) => Err(Outdated),
             Err(UpdateError::TableFull) => self.look(key, now_ns, ask),
         }

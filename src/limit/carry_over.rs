@@ -2,7 +2,6 @@
 //!
 //! Pure functions of the word, both limits and the time of the change.
 
-use crate::algorithm::Charge;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, TimedCount, ms_of};
 use crate::algorithm::window::Window;
@@ -159,66 +158,6 @@ impl CarryOver {
     }
 }
 
-/// A conversion of words from the limit `old` to the limit `new` at a time.
-pub(crate) struct Conversion<'l> {
-    pub(crate) old: &'l Limit,
-    pub(crate) new: &'l Limit,
-    pub(crate) at_ns: u64,
-    pub(crate) carry_over: CarryOver,
-}
-
-impl Conversion<'_> {
-    /// Whether all words stay as they are.
-    pub(crate) fn is_identity(&self) -> bool {
-        self.old.rule() == self.new.rule()
-    }
-
-    /// Returns the word of the new limit below which the conversion has neither rounded nor cut anything of `charge`.
-    /// `None` if there is no such word.
-    ///
-    /// In a word below it, the charge takes the difference of its two converted words, whatever else the bucket holds.
-    pub(crate) fn exact_below(&self, charge: Charge) -> Option<u64> {
-        let is_whole = |amount: u64, by: u64, of: u64| {
-            (u128::from(amount) * u128::from(by)).is_multiple_of(u128::from(of.max(1)))
-        };
-        match (self.old.rule(), self.new.rule()) {
-            (Rule::Gcra(old), Rule::Gcra(new)) => {
-                let (by, of) = match self.carry_over {
-                    CarryOver::Units => (new.emission_interval_ns(), old.emission_interval_ns()),
-                    CarryOver::Time => (1, 1),
-                    CarryOver::Share => (new.burst_offset_ns(), old.burst_offset_ns()),
-                    CarryOver::Afresh => return None,
-                };
-                // Of a charge that has refilled in part, the rest is converted.
-                let from_ns = charge.before.max(charge.now_ns).max(self.at_ns);
-                // Above the old burst, debt keeps its time.
-                let within_ns = scaled(old.burst_offset_ns(), by, of).min(new.burst_offset_ns());
-                let is_whole = is_whole(charge.after.saturating_sub(from_ns), by, of);
-                is_whole.then(|| self.at_ns.saturating_add(within_ns))
-            }
-            (Rule::Window(old), Rule::Window(new))
-                if old.kind == new.kind && old.is_whole_at_start() && new.is_whole_at_start() =>
-            {
-                let (before, after) = (charge.before, TimedCount::from_word(charge.after));
-                let before = without_past_windows(old, TimedCount::from_word(before), self.at_ns);
-                // If the charge opened the window, the count before it belongs to an earlier window.
-                let is_same = before.at_ms == after.at_ms;
-                let charged = after.count - if is_same { before.count.min(after.count) } else { 0 };
-                let (by, of) = match self.carry_over {
-                    CarryOver::Units => (1, 1),
-                    CarryOver::Time | CarryOver::Share => (new.quota.into(), old.quota.into()),
-                    CarryOver::Afresh => return None,
-                };
-                let converted = self.carry_over.converted_window(old, new, after, self.at_ns);
-                let TimedCount { at_ms, .. } = TimedCount::from_word(converted);
-                let full = TimedCount { at_ms, count: new.quota.into() }.word();
-                is_whole(charged, by, of).then_some(full)
-            }
-            _ => None,
-        }
-    }
-}
-
 /// The largest word: the top bit is the table's.
 const MAX_WORD: u64 = (1 << 63) - 1;
 
@@ -244,15 +183,6 @@ fn without_past_windows(window: &Window, word: TimedCount, at_ns: u64) -> TimedC
     TimedCount {
         at_ms: start_ms.saturating_add(passed.saturating_mul(window.window_ms)),
         count: used.saturating_sub(passed.saturating_mul(quota)),
-    }
-}
-
-/// Returns the used units of a bucket that counts them; `None` for the other algorithms.
-pub(super) fn used_units(rule: &Rule, word: u64, now_ns: u64) -> Option<u64> {
-    match rule {
-        Rule::Gcra(_) | Rule::Custom(_) => None,
-        Rule::Window(_) | Rule::LeakyBucket(_) if rule.is_full(word, now_ns) => Some(0),
-        Rule::Window(_) | Rule::LeakyBucket(_) => used_of(rule, word, now_ns).map(|(used, _)| used),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
-use crate::algorithm::{Algorithm, Charge, Grant, Outcome};
+use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::error::Error;
 use crate::limit::{Limit, LimitFault, to_error};
@@ -86,31 +85,12 @@ impl Algorithm for Limit {
         self.rule().reset(word, now_ns.clamp(1, MAX_NOW_NS))
     }
 
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        self.rule().roll_back(word, charge, now_ns)
-    }
-
-    fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        let (now_ns, cost) = self.in_range(now_ns, cost);
-        self.rule().reserve(word, now_ns, cost.max(1))
-    }
-
-    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let (now_ns, _) = self.in_range(now_ns, cost);
-        self.rule().owe(word, now_ns, cost, max_debt)
-    }
-
     fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         self.rule().shifted(word, by_ns, now_ns)
     }
 
     fn unit_ns(&self) -> u64 {
         self.rule().unit_ns()
-    }
-
-    fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
-        let scaled = Limit::scaled(self, factor).ok()??;
-        Some(Arc::new(scaled))
     }
 
     fn name(&self) -> &'static str {

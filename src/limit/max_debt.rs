@@ -4,7 +4,7 @@ use crate::algorithm::timed_count::MAX_COUNT;
 use crate::limit::{Limit, LimitFault, Parameters};
 
 impl Limit {
-    /// The most units beyond the burst that a bucket's word can hold; `u64::MAX` for a custom algorithm.
+    /// The most units beyond the burst that a bucket's word can hold; 0 for a custom algorithm, which has no debt.
     pub(crate) fn debt_room(&self) -> u64 {
         match self.parameters() {
             Parameters::Gcra { burst, .. } => {
@@ -17,7 +17,7 @@ impl Limit {
                 MAX_COUNT.saturating_sub(limit)
             }
             Parameters::LeakyBucket { size, .. } => MAX_COUNT.saturating_sub(size),
-            Parameters::Custom(_) => u64::MAX,
+            Parameters::Custom(_) => 0,
         }
     }
 

@@ -24,6 +24,7 @@ const LIMITER_OPTIONS: &[&str] = &[
     "max_keys",
     "reserve",
     "max_blocks",
+    "max_vacant_places",
     "at_cap",
     "counting",
     "top_denied",
@@ -58,6 +59,7 @@ impl<'de> Deserialize<'de> for LimiterOptions {
                 "max_keys" => read.max_keys(given.number()?),
                 "reserve" => read.reserve(given.number()?),
                 "max_blocks" => read.max_blocks(given.number()?),
+                "max_vacant_places" => read.max_vacant_places(given.number()?),
                 "at_cap" => read.at_cap(given.named(AT_CAP)?),
                 "counting" => read.counting(given.boolean()?),
                 "top_denied" => {
@@ -90,6 +92,7 @@ impl Serialize for LimiterOptions {
             ("max_keys", number(size.max_keys)),
             ("reserve", number(size.reserved)),
             ("max_blocks", number(self.max_blocks)),
+            ("max_vacant_places", number(self.max_vacant_places)),
             ("at_cap", Tree::name(&self.at_cap, AT_CAP)),
             ("counting", Tree::Bool(self.counting)),
             ("top_denied", number(self.top_denied)),

@@ -26,14 +26,13 @@ use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
 use crate::core::generation::Generation;
-use crate::core::ledger::Ledger;
+use crate::core::places::VacantPlaces;
 use crate::core::reloads::Reloads;
 #[cfg(feature = "valkey")]
 use crate::core::shared::{StoreHandle, leases::Leases};
 use crate::core::state::SharedState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
-use crate::core::turns::Turns;
 use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::batch::{Batch, Member};
@@ -163,9 +162,8 @@ impl Limiter {
             ended_ns: AtomicU64::new(0),
             store,
             overflow,
-            ledger: Ledger::new(),
-            turns: Turns::new(),
             blocks: BlockList::new(options.max_blocks),
+            places: VacantPlaces::new(options.max_vacant_places),
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),

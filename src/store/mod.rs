@@ -17,7 +17,7 @@ pub(crate) use persist::{PersistedCell, PersistedKey};
 #[cfg(feature = "snapshot")]
 pub(crate) use table::SeedBits;
 pub(crate) use table::{
-    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Stack, Table, pin,
+    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Table, pin,
     pin_briefly, read,
 };
 

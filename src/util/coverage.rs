@@ -13,16 +13,14 @@ pub(crate) enum Race {
     FloorUsed,
     /// An insert found its key when it held the lock, or in its slot.
     InsertLost,
-    /// A charge that was the last of its bucket was rolled back.
-    RolledBack,
+    /// Units of a charge were returned.
+    Returned,
     /// A batch charged all its members on the fast path.
     KnownBatchCharged,
     /// A batch on the fast path was denied after it had charged a member.
     KnownBatchDenied,
     /// A cell moved after a batch on the fast path had charged another member.
     KnownBatchMoved,
-    /// A charge with later charges behind it was rolled back.
-    RolledBackBeneath,
     /// A seed found the target cell's word already set.
     SeededBefore,
     /// A look met a word that was being migrated.
@@ -43,7 +41,7 @@ pub(crate) enum Race {
     HelpedTwice,
     /// A migration was completed.
     Completed,
-    /// A charge to the shared bucket was rolled back.
+    /// A charge to the shared bucket was undone.
     SharedRolledBack,
     /// A bucket that was full by its limit stayed because of a factor that it may have been charged with.
     KeptByFactor,
@@ -51,8 +49,6 @@ pub(crate) enum Race {
     VacatedBeneath,
     /// A cancelled place went back once the charges behind it were undone.
     VacatedLater,
-    /// A rollback was left to the thread whose turn it was.
-    RollbackLeft,
     /// A call found a shard or a shelf with words under older limits.
     ShardRenewed,
     /// A word was converted to the units of another limit, in the table by a move to a later slot.

@@ -23,10 +23,8 @@ pub(crate) enum Fault {
     LeaseTakenByLoad,
     /// Units that a batch gives back come to any lease of the bucket, not only to the one that they are from.
     UnitsBackToAnyLease,
-    /// A denied batch does not roll its charges back.
-    NoRollBack,
-    /// A denied batch refunds its charges in place of rolling them back.
-    RefundForRollBack,
+    /// A denied batch does not return its charges.
+    NoReturn,
     /// `Cell::update` reads and swaps the word without ordering.
     RollBackRelaxed,
     /// `Cell::word` reads without ordering.
@@ -109,8 +107,6 @@ pub(crate) enum Fault {
     FactorNotedLate,
     /// A factor is not recorded.
     FactorNotNoted,
-    /// The units that a charge with a factor drains early are not recorded.
-    DrainNotCounted,
     /// New limits are published without ordering.
     PublishedRelaxed,
     /// A cell that another call has frozen is migrated without a search for a later cell of its key.
@@ -125,22 +121,10 @@ pub(crate) enum Fault {
     RenewSkipsEmpty,
     /// A sweep does not check which limits a word is counted in.
     SweepByOldLimits,
-    /// A cancel refunds its place even if another place is behind it.
+    /// A cancel returns its place even if another place is behind it.
     RefundForCancel,
-    /// Of two cancels at the same time, neither sees the other's place.
-    VacateUnlocked,
-    /// A rollback does not take its turn.
-    RollBackWithoutTurn,
-    /// A thread that has made the rollbacks that were left does not look for rollbacks that were left meanwhile.
-    LeftNotLookedForAgain,
-    /// A settlement refunds the unused part of an estimate in place of rolling it back.
-    RefundForSettle,
-    /// A rollback beneath later charges is not added to the rollback ledger.
-    LoweringNotCounted,
-    /// A refund or a reset is not counted in the rollback ledger.
-    RefundNotCounted,
-    /// The time of a reservation's grant is not recorded in the rollback ledger.
-    GrantNotRecorded,
+    /// A cancel changes the word or the list of vacant places and looks at the other without a fence.
+    VacantUnfenced,
     /// A call with new limits charges a cell whose word is still under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved.

@@ -7,15 +7,14 @@ mod owed;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use crate::algorithm::Charge;
 use crate::core::at_cap::SharedBuckets;
 use crate::core::largest_factors::LargestFactors;
 use crate::limit::Limit;
-use crate::limit::carry_over::{CarryOver, Conversion};
+use crate::limit::carry_over::CarryOver;
 use crate::limits::Limits;
 use crate::observe::tally::Tallies;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
-use crate::store::{CellKey, Outdated, Store, StoreKey};
+use crate::store::{CellKey, Outdated, Store};
 
 use owed::OwedByOverrides;
 
@@ -263,47 +262,6 @@ impl Generation {
         let old = before.limits.limit_at(old)?;
         let word = self.convert(old, self.limits.limit_at(new)?, word)?;
         Some((new, word))
-    }
-
-    /// Like [`converted`](Self::converted), for a word of a key's bucket in the generation `before`, even after the
-    /// reload has migrated all cells.
-    pub(crate) fn converted_from(
-        &self,
-        before: &Generation,
-        key: &StoreKey<'_>,
-        word: u64,
-        to: LimitTag,
-    ) -> Result<Option<u64>, Outdated> {
-        let id = key.cell_key();
-        let new = self.limits.tag_of(key.key, self.at_ns);
-        match new.and_then(|new| self.migrated_to(new, before, (id, key.tag, word))) {
-            Some((tag, word)) => self.converted(id, tag, word, to).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns the limits and the time of the only conversion that words have had since a charge of `key` in `before`, which
-    /// is this generation or the one before. `to` is the tag of the limit that applies now. `None` if there may have been
-    /// more than one.
-    pub(crate) fn only_conversion<'l>(
-        &'l self,
-        before: &'l Generation,
-        key: &StoreKey<'_>,
-        charge: Charge,
-        to: LimitTag,
-    ) -> Option<Conversion<'l>> {
-        let end_ns = before.limits.end_ns(key.tag);
-        let at_ns = if before.number == self.number {
-            let end_ns = end_ns?;
-            let next = self.after_end(key.cell_key(), key.tag, charge.after, end_ns);
-            next.filter(|&(next, _)| next == to).map(|_| end_ns)?
-        } else {
-            let has_no_end = end_ns.is_none_or(|end_ns| end_ns > self.at_ns);
-            let is_only = has_no_end && self.limits.tag_of(key.key, self.at_ns) == Some(to);
-            is_only.then_some(self.at_ns)?
-        };
-        let (old, new) = (before.limits.limit_at(key.tag)?, self.limits.limit_at(to)?);
-        Some(Conversion { old, new, at_ns, carry_over: self.carry_over })
     }
 
     /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits.

@@ -1,11 +1,11 @@
-//! Decides a batch: looks at all members, then charges them, and rolls the charges back if a member is denied.
+//! Decides a batch: looks at all members, then charges them, and returns the charges if a member is denied.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::core::returns::ReturnableCharge;
 use crate::core::spent::Spent;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
-use crate::limit::Limit;
 use crate::limiter::batch::prepared::{Prepared, strictest};
 use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
@@ -46,7 +46,7 @@ pub(in crate::limiter) fn look(
 }
 
 /// Charges the members that can deny, then the other members whose buckets have the units: each group in the order of
-/// `members`, which is that of their keys. Rolls all charges back if a member that can deny is denied, or if the limits
+/// `members`, which is that of their keys. Returns all charges if a member that can deny is denied, or if the limits
 /// have changed.
 fn charge_all(
     view: LimitsView<'_>,
@@ -62,7 +62,7 @@ fn charge_all(
             let charged = charge(view, member, now_ns);
             let is_denied = can_deny && !member.decision.allowed();
             if charged.is_err() || is_denied {
-                roll_back(view, members);
+                return_all(view, members);
                 return charged;
             }
         }
@@ -72,73 +72,66 @@ fn charge_all(
 
 /// Charges one member if its bucket still has the units, and remembers the charge.
 fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
-    let ask = |word, now_ns| member.limit.rule().spend(word, now_ns, member.cost);
-    let spent = view.charge_reversibly(&member.key, &member.limit, now_ns, ask)?;
+    let spent = view.spend(&member.key, &member.limit, member.cost, now_ns)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
     Ok(())
 }
 
-/// Rolls the members' charges back, in the reverse order of their keys. Where another caller has charged the bucket
-/// since, the rollback reads the clock again: units that have refilled since the charge are not returned.
-fn roll_back(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
-    members.iter_mut().rev().for_each(|member| roll_back_one(view, member));
+/// Returns the members' charges, in the reverse order of their keys.
+fn return_all(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
+    members.iter_mut().rev().for_each(|member| return_one(view, member));
 }
 
-fn roll_back_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
-    // Taken first: if the rollback panics, it is not tried again.
+fn return_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
+    // Taken first: if the return panics, it is not tried again.
     if let Some(spent) = member.spent.take() {
-        undo(view, &member.key, &member.limit, member.cost, &spent);
+        return_charge(view, &member.key, member.cost, &spent);
     }
 }
 
-/// Rolls a charge of `cost` units back.
-pub(in crate::limiter) fn undo(
+/// Returns a charge of `cost` units of a batch that is denied.
+pub(in crate::limiter) fn return_charge(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
-    limit: &Limit,
     cost: u64,
     spent: &Spent,
 ) {
-    if fault::active(Fault::NoRollBack) {
+    if fault::active(Fault::NoReturn) {
         return;
     }
-    if fault::active(Fault::RefundForRollBack) {
-        let now_ns = view.inner.clock.now_ns();
-        let _ = view.refund(key, limit, cost, now_ns);
-        return;
+    if let Some(charged) = ReturnableCharge::new(view, key, *spent) {
+        charged.give_back(view.inner, key.key, cost);
     }
-    // Under the newest limits, if a reload has moved the word, and the charge in it, to them.
-    view.inner.with_view(|now| now.roll_back(view.generation, key, limit, spent));
 }
 
-/// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are rolled
-/// back.
-pub(in crate::limiter) fn undone_on_panic<'a, R>(
+/// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are
+/// returned.
+pub(in crate::limiter) fn returned_on_panic<'a, R>(
     view: LimitsView<'_>,
     members: &mut [Prepared<'a>],
     call: impl FnOnce(&mut [Prepared<'a>]) -> Result<R, Outdated>,
 ) -> Result<R, Outdated> {
-    let mut charged = UndoneOnPanic { view, members, has_returned: false };
+    let mut charged = ReturnedOnPanic { view, members, has_returned: false };
     let result = call(charged.members);
     charged.has_returned = true;
     result
 }
 
-struct UndoneOnPanic<'t, 'm, 'a> {
+struct ReturnedOnPanic<'t, 'm, 'a> {
     view: LimitsView<'t>,
     members: &'m mut [Prepared<'a>],
     has_returned: bool,
 }
 
-impl Drop for UndoneOnPanic<'_, '_, '_> {
+impl Drop for ReturnedOnPanic<'_, '_, '_> {
     fn drop(&mut self) {
         if self.has_returned {
             return;
         }
         for member in self.members.iter_mut().rev() {
-            // A second panic during unwinding would abort the process. A member whose rollback panics stays charged.
-            let _ = catch_unwind(AssertUnwindSafe(|| roll_back_one(self.view, member)));
+            // A second panic during unwinding would abort the process. A member whose return panics stays charged.
+            let _ = catch_unwind(AssertUnwindSafe(|| return_one(self.view, member)));
         }
     }
 }

@@ -6,16 +6,15 @@
 use std::array;
 use std::cmp::Ordering;
 
-use crate::algorithm::Charge;
+use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::{Gcra, GcraCharge};
-use crate::core::ledger::LedgerMark;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::batch::charge::undo;
+use crate::limiter::batch::charge::return_charge;
 use crate::limiter::batch::member::{Member, MemberMode};
 use crate::limits::{Entry, with_plain_bytes};
 use crate::store::key::KeyRef;
@@ -62,7 +61,7 @@ fn spend_known<const N: usize>(
     tell: Tell<'_>,
 ) -> Option<Decision> {
     let shared = &*limiter.inner;
-    // A custom clock may panic in a rollback, which the general way is prepared for.
+    // A custom clock may panic in a return, which the general way is prepared for.
     if !shared.is_enabled() || shared.blocks.is_any() || shared.clock.is_custom() {
         return None;
     }
@@ -72,7 +71,7 @@ fn spend_known<const N: usize>(
         }
     }
     let members = in_order_of_keys(members)?;
-    // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a rollback makes
+    // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a return makes
     // one under a pin that may last.
     if shared.clock.is_quick()
         && let Some(guard) = read()
@@ -262,7 +261,7 @@ fn compare_ids(first: &Member<'_>, second: &Member<'_>) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Charges all members, in order. If one is denied or its cell is not live any more, all charges are rolled back.
+/// Charges all members, in order. If one is denied or its cell is not live any more, all charges are returned.
 #[inline(always)]
 fn charge_all<const N: usize>(
     view: LimitsView<'_>,
@@ -271,16 +270,8 @@ fn charge_all<const N: usize>(
     found: &mut [Found<'_>; N],
     now_ns: u64,
 ) -> Result<(), Uncharged> {
-    let mut ledger_marks = [LedgerMark::default(); N];
     for at in 0..N {
         let (member, it) = (members[at].member, &mut found[at]);
-        if at + 1 < N {
-            // Before the charge: a call that lowers the word after the charge then counts as later. The last member's
-            // charge is never rolled back.
-            let key = KeyRef { limit: member.handle.index, id: &[] };
-            let entry = view.inner.ledger.entry_by_fingerprint(homes[at].fingerprint(), key);
-            ledger_marks[at] = entry.mark();
-        }
         // Repeats only when another call has changed the word.
         while !it.known.swap(it.charge(member, now_ns).spent_ns) {
             let is_live = it.known.read_again();
@@ -292,10 +283,8 @@ fn charge_all<const N: usize>(
                     });
                 }
                 for charged in (0..at).rev() {
-                    let (member, fingerprint) =
-                        (members[charged].member, homes[charged].fingerprint());
-                    let ledger_mark = ledger_marks[charged];
-                    roll_back(view, member, fingerprint, &found[charged], ledger_mark, now_ns);
+                    let fingerprint = homes[charged].fingerprint();
+                    give_back(view, members[charged].member, fingerprint, &found[charged], now_ns);
                 }
                 return Err(if is_live { Uncharged::Denied } else { Uncharged::NotLive });
             }
@@ -307,28 +296,21 @@ fn charge_all<const N: usize>(
 
 #[cold]
 #[inline(never)]
-fn roll_back(
+fn give_back(
     view: LimitsView<'_>,
     member: &Member<'_>,
     fingerprint: Fingerprint,
     found: &Found<'_>,
-    ledger_mark: LedgerMark,
     now_ns: u64,
 ) {
     let Some(limit) = found.limit(now_ns) else { return };
-    let spent_ns = found.charge(member, now_ns).spent_ns;
-    let spent = Spent {
-        decision: found.decision(member, now_ns),
-        charge: Some(Charge::new(found.known.word(), spent_ns, now_ns)),
-        to: ChargedTo::OwnCell,
-        ledger_mark,
-        is_part: false,
-        converted_below: None,
-    };
+    let word = Some(found.charge(member, now_ns).spent_ns);
+    let outcome = Outcome { word, decision: found.decision(member, now_ns) };
+    let spent = Spent::new(limit.rule(), outcome, now_ns, ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
         let key = StoreKey { key, fingerprint, tag: found.known.tag() };
-        undo(view, &key, limit, member.cost, &spent);
+        return_charge(view, &key, member.cost, &spent);
     });
 }
 

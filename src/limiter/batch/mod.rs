@@ -2,7 +2,7 @@
 //!
 //! A batch first looks at the words of all its members and decides. Only if the decision is to allow, it charges them,
 //! with one compare-and-swap each, in the order of their keys. If another caller has meanwhile taken units that a
-//! member needed, the batch rolls back the charges that it has made, and is denied.
+//! member needed, the batch returns the charges that it has made, and is denied.
 
 mod charge;
 mod count;
@@ -30,7 +30,7 @@ use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
 
-pub(in crate::limiter) use charge::{look, spend, undone_on_panic};
+pub(in crate::limiter) use charge::{look, spend, returned_on_panic};
 pub(in crate::limiter) use count::count;
 pub use member::{Member, MemberMode};
 #[cfg(feature = "valkey")]
@@ -45,14 +45,9 @@ pub(in crate::limiter) use prepared::{
 /// is stricter, then fewer remaining units, then the later position. Members to which no limit applies do not count. If
 /// no member can deny, the decision is as if no limit applied.
 ///
-/// A batch never admits more than any of its limits allows. A batch that is denied or fails leaves every bucket as if
-/// it had not been called, with these exceptions:
-///
-/// * While a batch charges its members, its charges may deny concurrent callers, also if the batch is denied then.
-/// * A refund or a reset at that moment may return units that the batch has just charged. If the batch is denied then,
-///   it does not return them once more.
-/// * A charge of a denied batch may stay if two [reloads](Limiter::reload) happen meanwhile, or if one reload or an
-///   override's end changes the bucket's limit. Such a charge denies calls, and admits none.
+/// A batch never admits more than any of its limits allows. A batch that is denied or fails leaves every bucket as
+/// before it, but for what refills while it holds its charges; meanwhile these may deny concurrent callers. A charge whose
+/// limit a [reload](Limiter::reload) or an override's end changes at that moment stays.
 ///
 /// A batch of up to 8 members allocates nothing.
 ///
@@ -246,7 +241,7 @@ impl<'a> Batch<'a> {
         mut report: impl FnMut(LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
         self.with_members(true, |view, members| {
-            undone_on_panic(view, members, |members| {
+            returned_on_panic(view, members, |members| {
                 let (decision, now_ns) = spend(view, members)?;
                 if looks_again && !decision.allowed() {
                     for member in members.iter_mut() {

@@ -34,7 +34,7 @@ pub(in crate::limiter) struct Prepared<'a> {
     pub(in crate::limiter) position: usize,
     pub(in crate::limiter) trial: Trial,
     pub(in crate::limiter) decision: Decision,
-    /// The member's charge, until it is rolled back.
+    /// The member's charge, until it is returned.
     pub(in crate::limiter) spent: Option<Spent>,
     /// Whether the shadow bucket was charged as well.
     pub(in crate::limiter) is_in_shadow: bool,

@@ -70,6 +70,12 @@ impl Call {
         matches!(self, Call::Spend(_) | Call::Check(_) | Call::SpendUpTo(_))
     }
 
+    /// Whether the call returns units to the bucket by hand.
+    #[inline(always)]
+    pub(crate) fn is_by_hand(self) -> bool {
+        matches!(self, Call::Refund(_) | Call::Reset)
+    }
+
     /// Whether a lease can answer the call.
     #[cfg(feature = "valkey")]
     #[inline(always)]

@@ -245,12 +245,11 @@ impl KeyedLimit {
         let is_live = known.update(|word| {
             let outcome = call.outcome(limit, word, now_ns);
             decision = outcome.decision;
-            if !call.can_be_denied() && outcome.word.is_some() {
-                let key = KeyRef { limit: self.index, id };
-                self.limiter.inner.ledger.entry_by_fingerprint(fingerprint, key).count_refund();
-            }
             outcome.word
         });
+        if is_live && call.is_by_hand() {
+            self.limiter.inner.forget_places(KeyRef { limit: self.index, id }, fingerprint);
+        }
         if is_live && call.is_spend() {
             self.count(id, limit, call.cost(), &decision, now_ns);
         }

@@ -186,8 +186,8 @@ impl KeyedLimit {
     /// Gives `cost` units back to the id's bucket; a bucket takes no more than makes it full. The decision is `allowed`
     /// if the bucket took any; its other figures describe the bucket afterwards.
     ///
-    /// A [receipt](crate::reserve::Receipt) or a reservation that is older than the refund gives nothing back when it
-    /// is settled or cancelled. Do not refund units by hand that a receipt will return.
+    /// A refund by hand is a gift: a [receipt](crate::reserve::Receipt) of the same units still returns them when it is
+    /// settled. Refund units by hand only if no receipt will return them.
     ///
     /// # Errors
     ///
@@ -211,8 +211,7 @@ impl KeyedLimit {
         self.call(id.into(), Call::Refund(cost))
     }
 
-    /// Makes the id's bucket full. A receipt or a reservation that is older than the reset gives nothing back when it
-    /// is settled or cancelled.
+    /// Makes the id's bucket full. Receipts and reservations from before stay valid.
     ///
     /// An id that shares a bucket with others, because the table has no room for one of its own, is given nothing back
     /// by a reset or a [`refund`](KeyedLimit::refund): the others owe those units as well. The decision is not `allowed`

@@ -1,4 +1,4 @@
-//! A charge that its caller may roll back or increase later.
+//! A charge of which its caller may return units or charge more later.
 
 use crate::decision::Decision;
 use crate::limiter::reserve::claim::Claim;
@@ -28,11 +28,11 @@ impl Charged {
         }
     }
 
-    /// Rolls the charge back. In the store the rollback only begins.
+    /// Returns the charge's units. In the store the return only begins.
     #[cfg(feature = "tower")]
     pub(crate) fn give_back(&self) {
         match self {
-            Charged::Here(claim) => claim.roll_back_to(0),
+            Charged::Here(claim) => claim.give_back_all(),
             #[cfg(feature = "valkey")]
             Charged::InStore(charge) => charge.begin_roll_back(),
             #[cfg(feature = "valkey")]
@@ -66,10 +66,10 @@ impl Charged {
     pub(super) fn settle(&self, cost: u64, actual: u64) -> Decision {
         match self {
             Charged::Here(claim) => {
-                if actual < cost {
-                    claim.roll_back_to(actual);
-                } else if actual > cost {
-                    claim.owe(actual - cost);
+                match actual.checked_sub(cost) {
+                    None => claim.give_back(cost - actual),
+                    Some(0) => {}
+                    Some(more) => claim.owe(more),
                 }
                 claim.look()
             }

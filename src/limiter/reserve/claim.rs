@@ -1,9 +1,9 @@
-//! Records a charge, so that it can be rolled back or increased later.
+//! Records a charge, so that its units can be returned or more units be charged later.
 
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
-use crate::core::cancel::Cancel;
-use crate::core::rollback::ChargedBucket;
+use crate::core::places::Place;
+use crate::core::returns::ReturnableCharge;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -14,9 +14,9 @@ use crate::limiter::handle::{Call, KeyedLimit};
 #[cfg(feature = "valkey")]
 use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch};
-use crate::store::key::{Key, KeyRef, LimitTag};
+use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
-use crate::util::fault::{self, Fault};
+use crate::util::time::saturating_ns;
 
 /// A charge, and the bucket that it was made to.
 pub(crate) struct Claim {
@@ -25,14 +25,23 @@ pub(crate) struct Claim {
     cost: u64,
     /// The caller's factor, which scaled the limit.
     factor: Factor,
-    spent: Spent,
-    /// The generation of the limits under which the bucket was charged. A reload converts the word, and the charge
-    /// cannot be found in the converted word. So after a reload nothing is returned.
+    /// `None` if nothing was charged.
+    charged: Option<ReturnableCharge>,
+    /// The generation of the limits by which the call was decided.
     generation: u64,
-    /// The tag of the limit that applied. An override may end without a reload.
-    tag: LimitTag,
     /// Whether the shadow bucket was charged as well.
     pub(crate) is_in_shadow: bool,
+}
+
+/// What a call claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The units, if they are there now.
+    Now,
+    /// As `Now`, for a caller that will ask again: a denial is not counted.
+    NowOrLater,
+    /// A place that is granted within `at_most_ns`.
+    Place { at_most_ns: u64 },
 }
 
 /// The result of a call that may charge.
@@ -40,36 +49,49 @@ pub(super) struct Claimed {
     pub(super) decision: Decision,
     /// `None` if no limit applies.
     pub(super) claim: Option<Claim>,
-    /// Whether the call was denied because the table is full.
-    pub(super) found_no_room: bool,
-    /// The time until the block of the id ends, if the id is blocked.
-    pub(super) blocked_ns: Option<u64>,
+    pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
     /// Whether the limit has a shadow limit that must be charged as well.
     has_shadow: bool,
+}
+
+/// Why a call was denied, if not for want of units.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refused {
+    /// The id is blocked, for this time.
+    Blocked { left_ns: u64 },
+    /// The table is full.
+    NoRoom,
+    /// A reservation that would be granted beyond the range of the clock.
+    TooFarAhead,
+    /// The limit's algorithm has no places in the future.
+    NoPlaces { algorithm: &'static str },
 }
 
 impl Claimed {
     const UNLIMITED: Claimed = Claimed {
         decision: Decision::UNLIMITED,
         claim: None,
-        found_no_room: false,
-        blocked_ns: None,
+        refused: None,
         is_in_shadow_mode: false,
         has_shadow: false,
     };
+
+    fn refused(refused: Refused) -> Claimed {
+        let decision = Decision::new(false, (0, 1), 0, 0);
+        Claimed { decision, refused: Some(refused), ..Claimed::UNLIMITED }
+    }
 }
 
 impl KeyedLimit {
-    /// Stores the word that `ask` computes in the id's bucket, and counts the call. With a cost of 0 it stores nothing.
-    /// A limit in shadow mode is charged by a plain spend instead. `ask` also returns the time at which the charge is
-    /// granted, which for a reservation is later than its argument.
+    /// Charges `cost` units to the id's bucket as it is wanted, and counts the call. With a cost of 0 it charges nothing. A
+    /// limit in shadow mode is charged by a plain spend.
     pub(super) fn claim(
         &self,
         id: Id<'_>,
         cost: u64,
         now_ns: u64,
-        ask: impl Fn(&Limit, u64, u64) -> (Outcome, u64),
+        wanted: Wanted,
     ) -> Result<Claimed, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {
@@ -77,7 +99,7 @@ impl KeyedLimit {
         }
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
-        let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, &ask));
+        let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, wanted));
         let mut claimed = claimed.inspect_err(|_| self.tally.count_error())?;
         if claimed.has_shadow {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
@@ -95,7 +117,7 @@ impl KeyedLimit {
         key: KeyRef<'_>,
         cost: u64,
         now_ns: u64,
-        ask: impl Fn(&Limit, u64, u64) -> (Outcome, u64),
+        wanted: Wanted,
     ) -> Result<Result<Claimed, Error>, Outdated> {
         let entry = view.generation.limits.entry(self.index);
         let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
@@ -105,33 +127,36 @@ impl KeyedLimit {
         if entry.is_shared() {
             return Ok(Err(needs_store(&entry.name)));
         }
+        if matches!(wanted, Wanted::Place { .. }) && limit.rule().gcra().is_none() {
+            let algorithm = limit.rule().name();
+            return Ok(Ok(Claimed::refused(Refused::NoPlaces { algorithm })));
+        }
         let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
         if is_above && !is_in_shadow_mode {
             return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
-        let ask = |word, now_ns| {
-            if is_in_shadow_mode {
-                return limit.rule().spend(word, now_ns, charged);
-            }
-            let (outcome, granted_at_ns) = ask(limit, word, now_ns);
-            if outcome.word.is_some() && granted_at_ns > now_ns {
-                view.record_grant(&store_key, granted_at_ns);
-            }
-            outcome
-        };
-        let blocked_ns = view.blocked_ns(&store_key, now_ns);
-        let mut spent = match (blocked_ns, charged) {
-            (Some(left_ns), _) => {
+        let mut refused = None;
+        let mut spent = match view.blocked_ns(&store_key, now_ns) {
+            Some(left_ns) => {
+                refused = Some(Refused::Blocked { left_ns });
                 Spent::nothing(view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?)
             }
-            (None, 0) => Spent::nothing(view.look(&store_key, now_ns, ask)?),
-            (None, _) => view.charge_reversibly(&store_key, limit, now_ns, ask)?,
+            None if is_in_shadow_mode => {
+                spend(view, &store_key, limit, charged, now_ns, Wanted::Now)?
+            }
+            None => spend(view, &store_key, limit, charged, now_ns, wanted)?,
         };
         let is_denied = !spent.decision.allowed();
         let would_deny = is_above || is_denied;
-        let is_uncharged = charged > 0 && spent.to == ChargedTo::Nothing;
+        if is_denied && refused.is_none() {
+            if charged > 0 && spent.to == ChargedTo::Nothing {
+                refused = Some(Refused::NoRoom);
+            } else if saturating_ns(spent.decision.retry_in()) == TOO_FAR_NS {
+                refused = Some(Refused::TooFarAhead);
+            }
+        }
         if is_in_shadow_mode {
             self.note_shadow(would_deny);
             spent.decision = spent.decision.in_shadow();
@@ -141,16 +166,61 @@ impl KeyedLimit {
             true => look_at(view, &store_key, limit, now_ns).unwrap_or(spent.decision).in_shadow(),
             false => spent.decision,
         };
-        self.count(key.id, limit, if would_deny { 0 } else { cost }, &counted, now_ns);
+        if counted.allowed() || wanted != Wanted::NowOrLater {
+            self.count(key.id, limit, if would_deny { 0 } else { cost }, &counted, now_ns);
+        }
         Ok(Ok(Claimed {
             decision: spent.decision,
             claim: Some(Claim::new(&self.limiter, view, &store_key, cost, Factor::ONE, spent)),
-            found_no_room: is_denied && is_uncharged && blocked_ns.is_none(),
-            blocked_ns,
             is_in_shadow_mode,
-            has_shadow: entry.shadow_beside(tag).is_some() && blocked_ns.is_none(),
+            has_shadow: entry.shadow_beside(tag).is_some()
+                && !matches!(refused, Some(Refused::Blocked { .. }))
+                && (wanted != Wanted::NowOrLater || !is_denied),
+            refused,
         }))
     }
+}
+
+/// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`.
+fn spend(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    cost: u64,
+    now_ns: u64,
+    wanted: Wanted,
+) -> Result<Spent, Outdated> {
+    let (at_most_ns, gcra) = match (wanted, limit.rule().gcra()) {
+        (Wanted::Place { at_most_ns }, Some(gcra)) => (at_most_ns, gcra),
+        _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
+        _ => return view.spend(key, limit, cost, now_ns),
+    };
+    if cost == 0 {
+        let decision = look_at(view, key, limit, now_ns)?;
+        let wait_ns = if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
+        return Ok(Spent::nothing(place_in(wait_ns, at_most_ns)));
+    }
+    if let Some(place) = view.take_vacant(key, gcra, cost, now_ns, at_most_ns)? {
+        let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns());
+        let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
+        let outcome = Outcome { word: Some(place.end_ns), decision };
+        return Ok(Spent::new(limit.rule(), outcome, now_ns, ChargedTo::OwnCell));
+    }
+    view.charge(key, limit, now_ns, |word, now_ns| match gcra.reserve(word, now_ns, cost) {
+        Some(new) => {
+            let decision = place_in(new.at_ns - now_ns, at_most_ns);
+            Outcome { word: decision.allowed().then_some(new.word), decision }
+        }
+        None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
+    })
+}
+
+/// The wait for a place that no clock reaches: the longest wait for one is 2^62 ns.
+const TOO_FAR_NS: u64 = u64::MAX;
+
+/// The decision about a place that is granted in `wait_ns`.
+fn place_in(wait_ns: u64, at_most_ns: u64) -> Decision {
+    Decision::new(wait_ns <= at_most_ns, (0, 1), wait_ns, 0)
 }
 
 /// Decides a check at a cost of 0.
@@ -164,7 +234,7 @@ fn look_at(
 }
 
 impl Claim {
-    /// Records a charge of `cost` units that was made in this view by the limit scaled by `factor`.
+    /// Records a charge of `cost` units that was made in this view by the key's limit scaled by `factor`.
     pub(crate) fn new(
         limiter: &Limiter,
         view: LimitsView<'_>,
@@ -173,14 +243,20 @@ impl Claim {
         factor: Factor,
         spent: Spent,
     ) -> Claim {
-        let (generation, tag) = (view.generation.number, key.tag);
-        let (limiter, key, is_in_shadow) = (limiter.clone(), Key::new(key.key), false);
-        Claim { limiter, key, cost, factor, spent, generation, tag, is_in_shadow }
+        Claim {
+            limiter: limiter.clone(),
+            key: Key::new(key.key),
+            cost,
+            factor,
+            charged: ReturnableCharge::new(view, key, spent),
+            generation: view.generation.number,
+            is_in_shadow: false,
+        }
     }
 
     /// The time of the charge, if there was one.
     pub(super) fn charged_at_ns(&self) -> Option<u64> {
-        self.spent.charge.map(|charge| charge.now_ns)
+        self.charged.as_ref().map(|charged| charged.charge.now_ns)
     }
 
     /// Reads the limiter's clock.
@@ -216,11 +292,6 @@ impl Claim {
         })
     }
 
-    /// Whether the bucket's word is still in the units of the charge.
-    fn has_units_of(&self, view: LimitsView<'_>, key: &StoreKey<'_>) -> bool {
-        view.generation.number == self.generation && key.tag == self.tag
-    }
-
     /// Decides a [`check`](KeyedLimit::check) of the bucket at a cost of 0. A block is no matter of the bucket, and does not
     /// count.
     pub(crate) fn look(&self) -> Decision {
@@ -233,27 +304,20 @@ impl Claim {
         decision.unwrap_or(Decision::UNLIMITED)
     }
 
-    /// Rolls the charge back to `actual` units, which are fewer than were charged.
-    pub(crate) fn roll_back_to(&self, actual: u64) {
-        let Some(charge) = self.spent.charge else { return };
-        let is_rolled_back = self.with_bucket(|view, key, limit| {
-            if !self.has_units_of(view, key) {
-                return Ok(false);
-            }
-            if fault::active(Fault::RefundForSettle) {
-                let now_ns = view.inner.clock.now_ns();
-                return view.refund(key, limit, self.cost - actual, now_ns).map(|_| true);
-            }
-            if let Some(rest) = limit.rule().without(charge, self.cost, actual) {
-                let is_part = actual > 0;
-                let spent = Spent { charge: Some(rest), is_part, ..self.spent };
-                view.roll_back_estimate(key, limit, &spent)?;
-            }
-            Ok(true)
-        });
-        if is_rolled_back == Some(true) && self.is_in_shadow {
-            self.in_shadow(Call::Refund(self.cost - actual));
+    /// Returns `units` of the charge's units.
+    pub(crate) fn give_back(&self, units: u64) {
+        let inner = &*self.limiter.inner;
+        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
+        let is_returned = charged.give_back(inner, self.key.as_ref(), units);
+        if is_returned && self.is_in_shadow {
+            self.in_shadow(Call::Refund(units));
         }
+    }
+
+    /// Returns all units of the charge.
+    #[cfg(feature = "tower")]
+    pub(crate) fn give_back_all(&self) {
+        self.give_back(self.cost);
     }
 
     /// Charges `units` more units, even if the bucket does not have them. The bucket then owes at most the limit's
@@ -262,7 +326,7 @@ impl Claim {
         let now_ns = self.now_ns();
         self.with_bucket(|view, key, limit| {
             let entry = view.generation.limits.entry(key.key.limit);
-            if entry.is_shadow() && self.cost > 0 && self.spent.charge.is_none() {
+            if entry.is_shadow() && self.cost > 0 && self.charged.is_none() {
                 // The limit would have denied the estimate, so nothing of the call is charged.
                 return Ok(());
             }
@@ -290,24 +354,20 @@ impl Claim {
     /// Cancels the reservation that is granted at `granted_at_ns`: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn cancel(&self, granted_at_ns: u64) {
-        let Spent { charge: Some(charge), to, ledger_mark, .. } = self.spent else { return };
-        let is_pending = self.with_bucket(|view, key, limit| {
-            let now_ns = view.inner.clock.now_after_loads_ns();
-            if !self.has_units_of(view, key) || granted_at_ns < now_ns {
-                return Ok(false);
-            }
-            if fault::active(Fault::RefundForCancel) {
-                return view.refund(key, limit, self.cost, now_ns).map(|_| false);
-            }
-            Ok(true)
-        });
-        if is_pending != Some(true) {
-            return;
+        let inner = &*self.limiter.inner;
+        if self.now_ns() >= granted_at_ns {
+            return self.give_back(self.cost);
         }
-        let bucket = ChargedBucket::new(self.key.clone(), self.tag, self.generation, to);
-        let cancel = Cancel { bucket, charge, ledger_mark, granted_at_ns };
-        cancel.submit(&self.limiter.inner);
-        if self.is_in_shadow {
+        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
+        let Some(gcra) = charged.limit.rule().gcra() else { return };
+        let (end_ns, length_ns) = (charged.charge.word, gcra.emission_interval_ns() * self.cost);
+        let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
+        let is_vacated = charged.with_bucket(inner, self.key.as_ref(), |view, key| {
+            // The list has no places from before a reload.
+            let is_listed = view.generation.number == charged.generation;
+            view.vacate(key, gcra, (place, charged.to), is_listed)
+        });
+        if is_vacated.is_some() && self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost));
         }
     }

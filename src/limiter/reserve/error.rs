@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::decision::Decision;
 use crate::error::Error;
+use crate::limiter::reserve::claim::Refused;
 
 /// Says why no reservation was made. The error comes at once, before any wait, and nothing was charged.
 ///
@@ -31,11 +33,14 @@ pub enum ReserveError {
         /// The time until the reservation would be granted, to the nanosecond.
         needed: Duration,
     },
-    /// The limit grants no reservation that late. Reservations end with the limiter's clock, after 146 years. Limits
-    /// that count whole milliseconds end after 17 years, or when 16,777,215 units wait. Without
-    /// [`Algorithm::reserve`](crate::algorithm::Algorithm::reserve), a custom algorithm grants a reservation only if a
-    /// spend of its cost would be allowed at once.
+    /// The limit grants no reservation that late: reservations end with the limiter's clock, after 146 years.
     TooFarAhead,
+    /// The limit's algorithm grants no units in the future: only gcra does. Calls that wait
+    /// ([`until_allowed`](crate::KeyedLimit::until_allowed)) work for all algorithms.
+    NoPlaces {
+        /// The name of the algorithm.
+        algorithm: &'static str,
+    },
     /// The table is full, and has no room for the key's bucket, under [`AtCap::Deny`](crate::options::AtCap::Deny).
     NoRoom,
     /// The id is [blocked](crate::KeyedLimit::block), and gets no reservation until the block ends.
@@ -49,6 +54,19 @@ pub enum ReserveError {
 }
 
 impl ReserveError {
+    /// Says why a call was denied.
+    pub(super) fn from_denial(refused: Option<Refused>, decision: Decision) -> ReserveError {
+        match refused {
+            Some(Refused::Blocked { left_ns }) => {
+                ReserveError::Blocked { left: Duration::from_nanos(left_ns) }
+            }
+            Some(Refused::NoRoom) => ReserveError::NoRoom,
+            Some(Refused::TooFarAhead) => ReserveError::TooFarAhead,
+            Some(Refused::NoPlaces { algorithm }) => ReserveError::NoPlaces { algorithm },
+            None => ReserveError::NotInTime { needed: decision.retry_in() },
+        }
+    }
+
     /// Whether a longer wait would get a reservation.
     ///
     /// # Example
@@ -102,6 +120,23 @@ impl ReserveError {
     /// ```
     pub fn is_blocked(&self) -> bool {
         matches!(self, ReserveError::Blocked { .. })
+    }
+
+    /// Whether the limit's algorithm has no reservations: only gcra has.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// let limit = Limit::fixed_window(5, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let error = limiter.limit("PerUser")?.reserve("alice", 1, Duration::MAX).unwrap_err();
+    /// assert!(error.is_without_places());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn is_without_places(&self) -> bool {
+        matches!(self, ReserveError::NoPlaces { .. })
     }
 
     /// Whether the limit is [`Leased`](crate::limits::Shared::Leased): such a limit has no reservations.
@@ -193,6 +228,9 @@ impl fmt::Display for ReserveError {
             }
             ReserveError::TooFarAhead => {
                 f.write_str("too far ahead: the limit grants no reservation that late")
+            }
+            ReserveError::NoPlaces { algorithm } => {
+                write!(f, "{algorithm} has no reservations: only gcra has; wait with until_allowed, or spend after retry_in")
             }
             ReserveError::Blocked { left } => {
                 write!(f, "blocked: the block of the id ends in {left:?}")

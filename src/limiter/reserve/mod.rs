@@ -1,8 +1,7 @@
 //! Waits until calls are allowed, and settles charges that were estimates.
 //!
-//! A waiter reserves its units by moving the bucket's word beyond what the bucket holds, and sleeps until its time has
-//! come. The word is the queue: reservations are granted in the order of the calls, unless units are returned
-//! meanwhile. No waiter wakes only to find that another caller was faster.
+//! Under gcra a waiter reserves its units by moving the bucket's word beyond what the bucket holds, and sleeps once, until its
+//! time has come: the word is the queue. Under the other algorithms it sleeps `retry_in` and spends again.
 
 mod charged;
 mod claim;

@@ -4,10 +4,9 @@ use std::fmt;
 
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::charged::Charged;
-use crate::limiter::reserve::claim::Claimed;
+use crate::limiter::reserve::claim::{Claimed, Wanted};
 use crate::limits::Id;
 
 /// Holds an estimated charge, to be [settled](Receipt::settle) once by the actual cost. Made by
@@ -73,9 +72,8 @@ impl KeyedLimit {
         estimate: u64,
     ) -> Result<(Decision, Option<Receipt>), Error> {
         let now_ns = self.limiter.inner.clock.now_ns();
-        let ask =
-            |limit: &Limit, word, now_ns| (limit.rule().spend(word, now_ns, estimate), now_ns);
-        let Claimed { decision, claim, .. } = self.claim(id.into(), estimate, now_ns, ask)?;
+        let claimed = self.claim(id.into(), estimate, now_ns, Wanted::Now)?;
+        let Claimed { decision, claim, .. } = claimed;
         let charged = claim.map(Charged::Here);
         let receipt = decision.allowed().then(|| Receipt { charged, cost: estimate });
         Ok((decision, receipt))
@@ -103,23 +101,17 @@ impl Receipt {
     /// Charges `actual` units in place of the estimate. Returns the decision of a [`check`](KeyedLimit::check) at a
     /// cost of 0 after it: a denial if the bucket is in debt. A block of the id does not change this decision.
     ///
-    /// * **The estimate was too high.** The difference is returned, except for the units that have refilled since: a
-    ///   bucket that would be full without the charge gets nothing. The charges and the reservations of later callers
-    ///   stay as they are, so less is returned while others wait, and nothing for a fixed window or a leaky bucket.
-    ///   Later calls, also plain spends, may use the returned units before existing reservations are granted.
-    /// * **The estimate was too low.** The difference is charged, even if the bucket does not have it, down to a debt
-    ///   of [`max_debt`](crate::limits::LimitOptions::max_debt) units. Units beyond that are not charged, and none if the
+    /// * **The estimate was too high.** The difference is returned, and can be spent at once: this is a
+    ///   [refund](KeyedLimit::refund) of these units, with the caller's factor. A bucket is never more than full; a window
+    ///   that is not that of the estimate takes nothing.
+    /// * **The estimate was too low.** The rest is charged, down to a debt of
+    ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units beyond what the bucket has. Nothing is charged if the
     ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.
     ///
     /// A reservation that is settled before its time is still granted at its time.
     ///
-    /// Units are returned once. A receipt returns nothing after a later [refund](KeyedLimit::refund) or
-    /// [reset](KeyedLimit::reset) of the bucket, after a [reload](crate::Limiter::reload), or after the end of the
-    /// [override](crate::limits::OverrideOptions) that applied. So settle a receipt, and do not refund its units by
-    /// hand. While the limiter is [switched off](crate::Limiter::set_enabled), nothing is returned or charged.
-    ///
-    /// If another thread is rolling back a charge of the bucket at this moment, that thread returns these units as well,
-    /// as soon as it goes on. The decision then shows the bucket without them.
+    /// Nothing is returned if a [reload](crate::Limiter::reload) has changed the limit of the id since, or its override has
+    /// ended. While the limiter is [switched off](crate::Limiter::set_enabled), nothing is returned or charged.
     ///
     /// # Example
     ///

@@ -3,12 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::algorithm::{Grant, Outcome};
-use crate::decision::Decision;
-use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::charged::Charged;
-use crate::limiter::reserve::claim::{Claim, Claimed};
+use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limits::Id;
@@ -47,15 +44,14 @@ impl KeyedLimit {
     /// own waiting, and may act once [`Reservation::wait`] is zero. Spends without a reservation are denied until the
     /// bucket has units after the last reservation.
     ///
-    /// Reservations are granted in the order of the calls, unless units are returned meanwhile. A settlement, a refund
-    /// or a reset keeps the times of existing reservations, and later calls, also plain spends, may use the returned
-    /// units before them.
+    /// Only gcra has reservations; the other algorithms return [`ReserveError::NoPlaces`].
     ///
-    /// With a cost of 0 the reservation is granted when the bucket's debt is gone.
+    /// Reservations are granted in the order of the calls. A call takes the place of a reservation that was
+    /// [cancelled](Reservation::cancel), or its first units, if that is no later than a new place would be. Returned units
+    /// keep the times of existing reservations, and later calls, also plain spends, may use them before these.
     ///
-    /// A reservation does not span two fixed windows: the units that the first window has left are lost if they do not
-    /// suffice. Likewise the units of a leaky bucket's drip beyond those that a reservation needs are lost. Reservations
-    /// have no [factor](KeyedLimit::scaled).
+    /// With a cost of 0 the reservation is granted when the bucket's debt is gone. Reservations have no
+    /// [factor](KeyedLimit::scaled).
     ///
     /// # Errors
     ///
@@ -94,23 +90,9 @@ impl KeyedLimit {
         at_most: Duration,
     ) -> Result<Reservation, ReserveError> {
         let now_ns = self.limiter.inner.clock.now_ns();
-        let at_most_ns = saturating_ns(at_most).min(NEVER_NS - 1);
-        let ask = |limit: &Limit, word, now_ns| match cost {
-            0 => {
-                let decision = limit.rule().spend(word, now_ns, 0).decision;
-                let wait_ns =
-                    if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
-                (place(None, wait_ns, at_most_ns), now_ns)
-            }
-            _ => match limit.rule().reserve(word, now_ns, cost) {
-                Some(Grant { word, at_ns }) => {
-                    (place(Some(word), at_ns - now_ns, at_most_ns), at_ns)
-                }
-                None => (place(None, NEVER_NS, 0), now_ns),
-            },
-        };
-        let claimed = self.claim(id, cost, now_ns, ask)?;
-        let Claimed { decision, claim, found_no_room, is_in_shadow_mode, blocked_ns, .. } = claimed;
+        let wanted = Wanted::Place { at_most_ns: saturating_ns(at_most) };
+        let claimed = self.claim(id, cost, now_ns, wanted)?;
+        let Claimed { decision, claim, refused, is_in_shadow_mode, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         if decision.allowed() {
             // The charge may be at a later time than `now_ns`, that of a sweep; the wait starts at the charge.
@@ -120,22 +102,8 @@ impl KeyedLimit {
             let charged = claim.map(Charged::Here);
             return Ok(Reservation { receipt: Receipt { charged, cost }, granted_at_ns });
         }
-        Err(match blocked_ns {
-            Some(left_ns) => ReserveError::Blocked { left: Duration::from_nanos(left_ns) },
-            None if found_no_room => ReserveError::NoRoom,
-            None if wait_ns == NEVER_NS => ReserveError::TooFarAhead,
-            None => ReserveError::NotInTime { needed: decision.retry_in() },
-        })
+        Err(ReserveError::from_denial(refused, decision))
     }
-}
-
-/// Stands for "no reservation": the longest wait for one is 2^62 ns.
-const NEVER_NS: u64 = u64::MAX;
-
-/// The outcome of asking for a reservation: allowed, with the word that charges it, if the wait is not too long.
-fn place(word: Option<u64>, wait_ns: u64, at_most_ns: u64) -> Outcome {
-    let in_time = wait_ns <= at_most_ns;
-    Outcome { word: word.filter(|_| in_time), decision: Decision::new(in_time, (0, 1), wait_ns, 0) }
 }
 
 impl Reservation {
@@ -179,15 +147,19 @@ impl Reservation {
         self.receipt.cost
     }
 
-    /// Cancels the reservation, and returns its units if no other caller depends on them:
+    /// Cancels the reservation.
     ///
-    /// * If the reservation is the last, all its units are returned. Then the reservation before it is the last; if that
-    ///   was cancelled earlier, its units are returned as well, and so on.
-    /// * While there are later reservations, nothing is returned, because their times were computed on top of this one.
-    ///   Its units are returned once all later reservations are cancelled or settled to 0.
-    /// * Nothing is returned once the time of the grant has passed, or after a [refund](KeyedLimit::refund) or a
-    ///   [reset](KeyedLimit::reset) of the bucket, a [reload](crate::Limiter::reload), or the end of the override that
-    ///   applied; nor while the limiter is [switched off](crate::Limiter::set_enabled).
+    /// * If its time has come, its units are returned, as by a [settlement](Receipt::settle) to 0.
+    /// * If its time has not come and no call has charged the bucket since, its units are returned. So are those of cancelled
+    ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
+    /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
+    ///   nothing. A place that none takes until its time stays empty. At most
+    ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept, and none over a
+    ///   [reload](crate::Limiter::reload), or over a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the id
+    ///   by hand.
+    ///
+    /// Nothing is returned if a reload has changed the limit of the id since, or its override has ended; nor while the
+    /// limiter is [switched off](crate::Limiter::set_enabled).
     ///
     /// # Example
     ///
@@ -203,8 +175,8 @@ impl Reservation {
     /// let later = mail.reserve("alice", 1, Duration::MAX)?;
     /// first.cancel();
     /// assert_eq!(later.wait(), 2 * second, "it keeps its time");
-    /// later.cancel();
-    /// assert_eq!(mail.reserve("alice", 1, Duration::MAX)?.wait(), second);
+    /// let next = mail.reserve("alice", 1, Duration::MAX)?;
+    /// assert_eq!(next.wait(), second, "it takes the place of the first");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {

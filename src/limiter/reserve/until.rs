@@ -1,4 +1,4 @@
-//! Waits for a reservation, with the timer of the caller's runtime or by parking the thread.
+//! Waits until units are there, with the timer of the caller's runtime or by parking the thread.
 
 use std::fmt;
 use std::future::Future;
@@ -7,6 +7,8 @@ use std::time::Duration;
 use ahash::RandomState;
 
 use crate::limiter::handle::KeyedLimit;
+use crate::limiter::reserve::charged::Charged;
+use crate::limiter::reserve::claim::{Claimed, Wanted};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::reservation::Reservation;
@@ -65,7 +67,7 @@ where
     }
 }
 
-/// Waits for reservations of a limit, with a timer, a longest wait and a jitter. Made by [`KeyedLimit::waiting`] and
+/// Waits for units of a limit, with a longest wait, a timer and a jitter. Made by [`KeyedLimit::waiting`] and
 /// [`KeyedLimit::parking`], which have examples.
 ///
 /// # Example
@@ -76,7 +78,7 @@ where
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
 /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
 /// let users = limiter.limit("PerUser")?;
-/// let waiting = users.parking().at_most(Duration::from_secs(5)); // for any number of calls
+/// let waiting = users.parking(Duration::from_secs(5)); // for any number of calls
 /// waiting.wait_until_allowed("alice", 5)?;
 /// assert!(waiting.wait_until_allowed("alice", 1).unwrap_err().is_not_in_time());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -102,7 +104,7 @@ pub struct Waiting<'h, T> {
 /// use tollgate::reserve::{Parking, Waiting};
 ///
 /// let users = limiter.limit("PerUser")?;
-/// let waiting: Waiting<'_, Parking> = users.parking().at_most(Duration::from_secs(5));
+/// let waiting: Waiting<'_, Parking> = users.parking(Duration::from_secs(5));
 /// assert_eq!(waiting.wait_until_allowed("alice", 1)?.cost(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -110,16 +112,20 @@ pub struct Waiting<'h, T> {
 pub struct Parking;
 
 impl KeyedLimit {
-    /// [Reserves](KeyedLimit::reserve) `cost` units, and sleeps once until the reservation is granted, however long that
-    /// takes. The receipt can be dropped, or [settled](Receipt::settle) by the actual cost.
+    /// Spends `cost` units, and sleeps until the bucket has them, at most for `at_most`. The receipt can be dropped, or
+    /// [settled](Receipt::settle) by the actual cost.
     ///
-    /// The first poll of the future makes the reservation. If the future is dropped before it is ready, the reservation
-    /// is cancelled as by [`Reservation::cancel`]. The future is polled twice: at its start, and when the reservation is
-    /// granted. For a longest wait and jitter see [`waiting`](KeyedLimit::waiting).
+    /// Under gcra the first poll of the future makes a [reservation](KeyedLimit::reserve), and the future sleeps once, until
+    /// it is granted: callers are served in the order of their calls. If the future is dropped before it is ready, the
+    /// reservation is cancelled as by [`Reservation::cancel`]. Under the other algorithms the future spends, sleeps
+    /// [`retry_in`](crate::Decision::retry_in) and spends again; it holds nothing, and a faster caller may come first.
+    ///
+    /// `Duration::MAX` waits as long as it takes. Under gcra each waiting call then moves the bucket further into the future,
+    /// also for callers who do not wait. For jitter see [`waiting`](KeyedLimit::waiting).
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once, if no wait would help.
+    /// A [`ReserveError`], at once, if the wait would be longer than `at_most`, or if no wait would help.
     ///
     /// # Example: with tokio
     ///
@@ -133,7 +139,7 @@ impl KeyedLimit {
     /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
     /// let mail = limiter.limit("Mail")?;
     /// for _ in 0..3 {
-    ///     mail.until_allowed("alice", 1, tokio::time::sleep).await?;
+    ///     mail.until_allowed("alice", 1, Duration::from_secs(5), tokio::time::sleep).await?;
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -144,12 +150,13 @@ impl KeyedLimit {
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
+        at_most: Duration,
         timer: impl Timer,
     ) -> Result<Receipt, ReserveError> {
-        self.waiting(timer).until_allowed(id, cost).await
+        self.waiting(at_most, timer).until_allowed(id, cost).await
     }
 
-    /// Prepares waiting with a timer of the caller's runtime: any wait, without jitter.
+    /// Prepares waits of at most `at_most` with a timer of the caller's runtime, without jitter.
     ///
     /// # Example: five seconds at most, with up to 20 ms of jitter
     ///
@@ -162,10 +169,8 @@ impl KeyedLimit {
     /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
     /// let mail = limiter.limit("Mail")?;
-    /// let waiting = mail
-    ///     .waiting(tokio::time::sleep)
-    ///     .at_most(Duration::from_secs(5))
-    ///     .jitter(Duration::from_millis(20));
+    /// let waiting =
+    ///     mail.waiting(Duration::from_secs(5), tokio::time::sleep).jitter(Duration::from_millis(20));
     /// assert!(waiting.until_allowed("alice", 1).await.is_ok());
     /// let refused = waiting.until_allowed("alice", 1).await.unwrap_err();
     /// assert!(refused.is_not_in_time(), "known at once: the wait is a minute");
@@ -174,11 +179,11 @@ impl KeyedLimit {
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn waiting<T: Timer>(&self, timer: T) -> Waiting<'_, T> {
-        Waiting { handle: self, timer, at_most: Duration::MAX, jitter: Duration::ZERO }
+    pub fn waiting<T: Timer>(&self, at_most: Duration, timer: T) -> Waiting<'_, T> {
+        Waiting { handle: self, timer, at_most, jitter: Duration::ZERO }
     }
 
-    /// Prepares waiting by parking the thread: any wait, without jitter.
+    /// Prepares waits of at most `at_most` by parking the thread, without jitter.
     ///
     /// # Example
     ///
@@ -189,17 +194,18 @@ impl KeyedLimit {
     /// let limit = Limit::new(1, 1, Duration::from_millis(5))?;
     /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
     /// let mail = limiter.limit("Mail")?;
-    /// mail.parking().wait_until_allowed("alice", 1)?;
-    /// mail.parking().at_most(Duration::from_secs(5)).wait_until_allowed("alice", 1)?;
+    /// mail.parking(Duration::from_secs(5)).wait_until_allowed("alice", 1)?;
+    /// mail.parking(Duration::from_secs(5)).wait_until_allowed("alice", 1)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn parking(&self) -> Waiting<'_, Parking> {
-        Waiting { handle: self, timer: Parking, at_most: Duration::MAX, jitter: Duration::ZERO }
+    pub fn parking(&self, at_most: Duration) -> Waiting<'_, Parking> {
+        Waiting { handle: self, timer: Parking, at_most, jitter: Duration::ZERO }
     }
 }
 
 impl<T> Waiting<'_, T> {
-    /// Sets the longest wait, without jitter. A caller that would wait longer gets an error at once. Default: no bound.
+    /// Adds a random time below `jitter`, evenly distributed, to each sleep. So callers whose units come at the same time do
+    /// not all act at once. Reservations keep their order; the callers may act in another. Default: 0.
     ///
     /// # Example
     ///
@@ -209,42 +215,12 @@ impl<T> Waiting<'_, T> {
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// let users = limiter.limit("PerUser")?;
-    /// assert!(users.spend("alice", 5)?.allowed());
-    /// let patient = users.parking().at_most(Duration::from_secs(1));
-    /// assert!(patient.wait_until_allowed("alice", 1).unwrap_err().is_not_in_time()); // it takes 6 s
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn at_most(self, at_most: Duration) -> Self {
-        Waiting { at_most, ..self }
-    }
-
-    /// Adds a random time below `jitter`, evenly distributed, to every wait that is not zero. So callers whose
-    /// reservations are granted at the same time do not all act at once. The reservations keep their order; the callers
-    /// may act in another. Default: 0.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
-    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
-    /// let waiting = users.parking().jitter(Duration::from_millis(20));
+    /// let waiting = users.parking(Duration::MAX).jitter(Duration::from_millis(20));
     /// assert!(waiting.wait_until_allowed("alice", 5).is_ok(), "no wait, so no jitter");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn jitter(self, jitter: Duration) -> Self {
         Waiting { jitter, ..self }
-    }
-
-    /// Makes a reservation, and draws its jitter.
-    fn take_place<'a>(
-        &self,
-        id: impl Into<Id<'a>>,
-        cost: u64,
-    ) -> Result<PendingPlace, ReserveError> {
-        Ok(PendingPlace::new(self.handle.reserve(id, cost, self.at_most)?, self.jitter))
     }
 }
 
@@ -253,7 +229,7 @@ impl<T: Timer> Waiting<'_, T> {
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once, if no wait would help, or the wait would exceed [`at_most`](Waiting::at_most).
+    /// Those of [`KeyedLimit::until_allowed`].
     ///
     /// # Example
     ///
@@ -265,7 +241,7 @@ impl<T: Timer> Waiting<'_, T> {
     /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// let users = limiter.limit("PerUser")?;
-    /// let waiting = users.waiting(tokio::time::sleep).at_most(Duration::from_secs(1));
+    /// let waiting = users.waiting(Duration::from_secs(1), tokio::time::sleep);
     /// let receipt = waiting.until_allowed("alice", 4).await?;
     /// assert_eq!(receipt.settle(1).remaining(), Some(4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -278,16 +254,18 @@ impl<T: Timer> Waiting<'_, T> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let mut place = self.take_place(id, cost)?;
-        while let Some(time) = place.next_sleep() {
-            self.timer.sleep(time).await;
+        let mut wait = self.begin(id.into(), cost);
+        loop {
+            match wait.next()? {
+                Next::Sleep(time) => self.timer.sleep(time).await,
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
         }
-        Ok(place.into_receipt())
     }
 }
 
 impl Waiting<'_, Parking> {
-    /// Like [`KeyedLimit::until_allowed`], but parks the thread until the reservation is granted by the limiter's clock. If
+    /// Like [`KeyedLimit::until_allowed`], but parks the thread, by the limiter's clock. If
     /// that clock stands still, the thread parks and reads it again and again.
     ///
     /// # Errors
@@ -302,8 +280,8 @@ impl Waiting<'_, Parking> {
     /// let limit = Limit::new(1, 1, Duration::from_millis(5))?;
     /// let mail = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build()).limit("Mail")?;
     /// let begun = std::time::Instant::now();
-    /// mail.parking().wait_until_allowed("alice", 1)?;
-    /// mail.parking().wait_until_allowed("alice", 1)?;
+    /// mail.parking(Duration::MAX).wait_until_allowed("alice", 1)?;
+    /// mail.parking(Duration::MAX).wait_until_allowed("alice", 1)?;
     /// assert!(begun.elapsed() >= Duration::from_millis(4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -312,11 +290,92 @@ impl Waiting<'_, Parking> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let mut place = self.take_place(id, cost)?;
-        while let Some(time) = place.next_sleep() {
-            std::thread::sleep(time);
+        let mut wait = self.begin(id.into(), cost);
+        loop {
+            match wait.next()? {
+                Next::Sleep(time) => std::thread::sleep(time),
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
         }
-        Ok(place.into_receipt())
+    }
+}
+
+/// A wait of a caller.
+struct Wait<'h, 'i> {
+    handle: &'h KeyedLimit,
+    id: Id<'i>,
+    cost: u64,
+    jitter: Duration,
+    at_most: Duration,
+    state: WaitState,
+}
+
+enum WaitState {
+    New,
+    /// Under gcra.
+    Reserved(PendingPlace),
+    /// Under another algorithm. The caller spends again, until this time of the limiter's clock.
+    Retrying { until_ns: u64 },
+}
+
+/// What a caller that waits does next.
+enum Next {
+    Sleep(Duration),
+    Allowed(Receipt),
+}
+
+impl<T> Waiting<'_, T> {
+    fn begin<'i>(&self, id: Id<'i>, cost: u64) -> Wait<'_, 'i> {
+        let Waiting { handle, at_most, jitter, .. } = *self;
+        Wait { handle, id, cost, jitter, at_most, state: WaitState::New }
+    }
+}
+
+impl Wait<'_, '_> {
+    fn next(&mut self) -> Result<Next, ReserveError> {
+        if let WaitState::New = self.state {
+            self.state = match self.handle.reserve(self.id, self.cost, self.at_most) {
+                Ok(place) => WaitState::Reserved(PendingPlace::new(place, self.jitter)),
+                Err(ReserveError::NoPlaces { .. }) => {
+                    let now_ns = self.handle.limiter.inner.clock.now_ns();
+                    let until_ns = now_ns.saturating_add(saturating_ns(self.at_most));
+                    WaitState::Retrying { until_ns }
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        match &mut self.state {
+            WaitState::Reserved(place) => Ok(match place.next_sleep() {
+                Some(time) => Next::Sleep(time),
+                None => Next::Allowed(place.take_receipt()),
+            }),
+            WaitState::New => unreachable!("the state was set above"),
+            WaitState::Retrying { until_ns } => {
+                let until_ns = *until_ns;
+                self.spend(until_ns)
+            }
+        }
+    }
+
+    /// Spends, or returns how long to sleep before the next attempt.
+    fn spend(&self, until_ns: u64) -> Result<Next, ReserveError> {
+        let now_ns = self.handle.limiter.inner.clock.now_ns();
+        let is_in_time = |wait| now_ns.saturating_add(saturating_ns(wait)) <= until_ns;
+        let mut claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::NowOrLater)?;
+        if !claimed.decision.allowed() {
+            let wait = claimed.decision.retry_in();
+            if claimed.refused.is_none() && is_in_time(wait) {
+                return Ok(Next::Sleep(wait.saturating_add(random_below(self.jitter))));
+            }
+            // The attempt that refuses the caller counts as a denial.
+            claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::Now)?;
+        }
+        let Claimed { decision, claim, refused, .. } = claimed;
+        if decision.allowed() {
+            let charged = claim.map(Charged::Here);
+            return Ok(Next::Allowed(Receipt { charged, cost: self.cost }));
+        }
+        Err(ReserveError::from_denial(refused, decision))
     }
 }
 
@@ -342,7 +401,7 @@ impl PendingPlace {
         (!wait.is_zero()).then(|| wait.saturating_add(std::mem::take(&mut self.jitter)))
     }
 
-    pub(in crate::limiter) fn into_receipt(mut self) -> Receipt {
+    pub(in crate::limiter) fn take_receipt(&mut self) -> Receipt {
         let receipt = self.place.take().map(Reservation::into_receipt);
         receipt.unwrap_or(Receipt { charged: None, cost: 0 })
     }

@@ -39,7 +39,6 @@ pub(crate) use epoch::{Guard, pin, pin_briefly, read};
 pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
 pub(crate) use published::{Published, ReplacedBins};
-pub(crate) use stack::Stack;
 
 use self::fingerprint::Seeds;
 use self::insert::SlotOutcome;

@@ -1,0 +1,329 @@
+//! Lists vacant places, beside the buckets and independent of them.
+//!
+//! A place is a charge whose time is in the future. A place that its owner has cancelled while other charges were behind it
+//! stays charged. The next reservation of its key takes it, or the first part of it, and charges nothing. Only reservations,
+//! cancels and refunds by hand look at the list, and only while it has a place.
+//!
+//! The list is built like that of the blocks: a key's hash picks a bin, and a thread replaces a bin's slice by a changed copy.
+
+use std::sync::Arc;
+
+use crate::algorithm::gcra::Gcra;
+use crate::store::key::{Key, KeyRef};
+use crate::store::{ReplacedBins, pin};
+use crate::util::sync::{AtomicUsize, Ordering};
+
+/// A part of a bucket's time that a charge has taken: from the TAT before the charge to the TAT after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+}
+
+/// The limit and the generation of limits under which places were charged. A place of others is not taken any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacesOf {
+    pub(crate) gcra: Gcra,
+    pub(crate) generation: u64,
+}
+
+impl PlacesOf {
+    /// Returns the time at which a place that ends at this TAT is granted.
+    pub(crate) fn granted_ns(&self, end_ns: u64) -> u64 {
+        end_ns.saturating_sub(self.gcra.burst_offset_ns())
+    }
+
+    /// Returns the units of a place whose times have not passed, if there are any.
+    fn present(&self, place: Place, now_ns: u64) -> Option<Place> {
+        let unit_ns = self.gcra.emission_interval_ns();
+        // A unit is granted at its end less the burst offset.
+        let end_of_passed_ns = now_ns.saturating_add(self.gcra.burst_offset_ns());
+        let passed_ns = end_of_passed_ns.saturating_sub(place.start_ns);
+        let passed = passed_ns.saturating_sub(1) / unit_ns;
+        let start_ns = place.start_ns.saturating_add(passed.saturating_mul(unit_ns));
+        (start_ns < place.end_ns).then_some(Place { start_ns, ..place })
+    }
+}
+
+/// Adds a place. Places that touch become one.
+fn add(places: &mut Vec<Place>, mut new: Place) {
+    places.retain(|place| {
+        let (is_before, is_behind) = (place.end_ns == new.start_ns, place.start_ns == new.end_ns);
+        if is_before {
+            new.start_ns = place.start_ns;
+        } else if is_behind {
+            new.end_ns = place.end_ns;
+        }
+        !is_before && !is_behind
+    });
+    places.push(new);
+}
+
+/// Takes the first `units` units of the place in which they are granted first, at `latest_ns` at the latest.
+fn take_earliest(
+    places: &mut Vec<Place>,
+    of: PlacesOf,
+    now_ns: u64,
+    (units, latest_ns): (u64, u64),
+) -> Option<Place> {
+    *places = places.iter().filter_map(|&place| of.present(place, now_ns)).collect();
+    let length_ns = of.gcra.emission_interval_ns().checked_mul(units)?;
+    let fits = |place: &Place| {
+        let end_ns = place.start_ns.saturating_add(length_ns);
+        end_ns <= place.end_ns && of.granted_ns(end_ns) <= latest_ns
+    };
+    let fitting = (0..places.len()).filter(|&at| fits(&places[at]));
+    let at = fitting.min_by_key(|&at| places[at].start_ns)?;
+    let place = &mut places[at];
+    let taken = Place { end_ns: place.start_ns + length_ns, ..*place };
+    place.start_ns = taken.end_ns;
+    if place.start_ns == place.end_ns {
+        places.swap_remove(at);
+    }
+    Some(taken)
+}
+
+/// The vacant places of one key.
+struct PlacesOfKey {
+    key: Key,
+    of: PlacesOf,
+    places: Box<[Place]>,
+}
+
+/// The keys of one bin that have vacant places, sorted.
+struct Bin(Box<[Arc<PlacesOfKey>]>);
+
+/// The vacant places of a limiter.
+pub(crate) struct VacantPlaces {
+    bins: ReplacedBins<Bin>,
+    /// The number of places that are listed or about to be. A call raises it before it lists a place, and lowers it after it
+    /// has removed one. So if it is 0, no place is listed.
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl VacantPlaces {
+    /// Makes a list of at most `max` places.
+    pub(crate) fn new(max: usize) -> VacantPlaces {
+        const BINS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
+        VacantPlaces { bins: ReplacedBins::new(BINS), count: AtomicUsize::new(0), max }
+    }
+
+    /// Whether any place may be listed.
+    pub(crate) fn is_any(&self) -> bool {
+        // Relaxed: a caller that must not miss a place has a fence in front.
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lists a place as vacant. If the list is full, the place stays empty.
+    pub(crate) fn put(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        now_ns: u64,
+        place: Place,
+    ) {
+        if !self.reserve() {
+            self.drop_passed(now_ns);
+            if !self.reserve() {
+                return;
+            }
+        }
+        self.change(hash, key, of, |places| add(places, place));
+        self.release(1);
+    }
+
+    /// Takes `units` units that are granted at `latest_ns` at the latest, the earliest there are.
+    pub(crate) fn take(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        now_ns: u64,
+        units: (u64, u64),
+    ) -> Option<Place> {
+        self.change(hash, key, of, |places| take_earliest(places, of, now_ns, units))
+    }
+
+    /// Takes the place that ends at the TAT `word`.
+    pub(crate) fn take_last(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        word: u64,
+    ) -> Option<Place> {
+        self.change(hash, key, of, |places| {
+            let at = places.iter().position(|place| place.end_ns == word)?;
+            Some(places.swap_remove(at))
+        })
+    }
+
+    /// Drops the key's places: its bucket was refunded or reset by hand.
+    #[cold]
+    pub(crate) fn forget(&self, hash: u64, key: KeyRef<'_>) {
+        self.replace_bin(self.bin(hash), |keys| {
+            let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key)).ok()?;
+            let mut new = keys.to_vec();
+            new.remove(at);
+            Some(new)
+        });
+    }
+
+    /// Drops places whose times have passed.
+    pub(crate) fn drop_passed(&self, now_ns: u64) {
+        if !self.is_any() {
+            return;
+        }
+        for bin in 0..self.bins.len() {
+            self.replace_bin(bin, |keys| {
+                let present = keys.iter().filter_map(|of_key| {
+                    let of = of_key.of;
+                    let places: Vec<_> = of_key
+                        .places
+                        .iter()
+                        .filter_map(|&place| of.present(place, now_ns))
+                        .collect();
+                    if *places == *of_key.places {
+                        return Some(of_key.clone());
+                    }
+                    PlacesOfKey::new(of_key.key.clone(), of, places)
+                });
+                Some(present.collect())
+            });
+        }
+    }
+
+    /// Frees replaced slices that no call reads any more.
+    pub(crate) fn collect(&self) {
+        self.bins.collect(&pin());
+    }
+
+    fn bin(&self, hash: u64) -> usize {
+        // The lowest bits of a fingerprint may be the table's marks.
+        (hash >> 8) as usize & (self.bins.len() - 1)
+    }
+
+    /// Changes the places of a key. `step` may run several times; the result is that of the last run.
+    fn change<R>(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        mut step: impl FnMut(&mut Vec<Place>) -> R,
+    ) -> R {
+        let mut result = None;
+        self.replace_bin(self.bin(hash), |keys| {
+            let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key));
+            let listed = at.ok().map(|at| &keys[at]).filter(|of_key| of_key.of == of);
+            let before = listed.map_or(&[][..], |of_key| &of_key.places);
+            let mut places = before.to_vec();
+            result = Some(step(&mut places));
+            if places == before {
+                return None;
+            }
+            let (at, after) = at.map_or_else(|at| (at, at), |at| (at, at + 1));
+            let changed = PlacesOfKey::new(Key::new(key), of, places);
+            let behind = keys[after..].iter().cloned();
+            Some(keys[..at].iter().cloned().chain(changed).chain(behind).collect())
+        });
+        // The bin was read at least once.
+        result.unwrap_or_else(|| step(&mut Vec::new()))
+    }
+
+    /// Replaces the slice of a bin by the one that `changed` makes of it; `None` leaves it as it is.
+    fn replace_bin(
+        &self,
+        bin: usize,
+        mut changed: impl FnMut(&[Arc<PlacesOfKey>]) -> Option<Vec<Arc<PlacesOfKey>>>,
+    ) {
+        // Repeats only if another thread has changed the bin.
+        loop {
+            let guard = pin();
+            let found = self.bins.get(bin, &guard);
+            let keys = found.map_or(&[][..], |bin| &bin.0);
+            let Some(new) = changed(keys) else { return };
+            let [before, after] = [count_of(keys), count_of(&new)];
+            let bytes = found.map_or(0, |_| size_of::<Bin>() + before * size_of::<Place>());
+            let added = after.saturating_sub(before);
+            // Relaxed: the swap of the bin publishes the places, and its caller fences.
+            self.count.fetch_add(added, Ordering::Relaxed);
+            let new = (!new.is_empty()).then(|| Box::new(Bin(new.into())));
+            if self.bins.replace(bin, &guard, found, new, bytes) {
+                self.release(before.saturating_sub(after));
+                return;
+            }
+            self.release(added);
+        }
+    }
+
+    fn reserve(&self) -> bool {
+        // Relaxed: the count publishes nothing.
+        let reserved = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < self.max).then_some(count + 1)
+        });
+        reserved.is_ok()
+    }
+
+    fn release(&self, places: usize) {
+        if places > 0 {
+            // Relaxed: as in `reserve`.
+            self.count.fetch_sub(places, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PlacesOfKey {
+    /// Returns `None` if there are no places.
+    fn new(key: Key, of: PlacesOf, places: Vec<Place>) -> Option<Arc<PlacesOfKey>> {
+        (!places.is_empty()).then(|| Arc::new(PlacesOfKey { key, of, places: places.into() }))
+    }
+}
+
+fn count_of(keys: &[Arc<PlacesOfKey>]) -> usize {
+    keys.iter().map(|of_key| of_key.places.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 10 ns a unit, a burst of 3.
+    const OF: PlacesOf = PlacesOf { gcra: Gcra::new(3, 10, 30), generation: 0 };
+
+    fn places(ends: &[(u64, u64)]) -> Vec<Place> {
+        ends.iter().map(|&(start_ns, end_ns)| Place { start_ns, end_ns }).collect()
+    }
+
+    #[test]
+    fn places_that_touch_become_one() {
+        let mut all = places(&[(40, 50), (60, 70), (80, 90)]);
+        add(&mut all, Place { start_ns: 50, end_ns: 60 });
+        all.sort_by_key(|place| place.start_ns);
+        assert_eq!(all, places(&[(40, 70), (80, 90)]));
+    }
+
+    #[test]
+    fn earliest_units_that_fit_are_taken() {
+        let mut all = places(&[(100, 150), (60, 70)]);
+        let take = |all: &mut _, units, latest_ns| take_earliest(all, OF, 1, (units, latest_ns));
+        assert_eq!(take(&mut all, 1, 39), None, "the first is granted at 40");
+        assert_eq!(take(&mut all, 1, 40), Some(Place { start_ns: 60, end_ns: 70 }));
+        assert_eq!(take(&mut all, 2, 90), Some(Place { start_ns: 100, end_ns: 120 }));
+        assert_eq!(all, places(&[(120, 150)]));
+        assert_eq!(take(&mut all, 3, 119), None);
+        assert_eq!(take(&mut all, 3, 120), Some(Place { start_ns: 120, end_ns: 150 }));
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn units_whose_times_have_passed_are_dropped() {
+        // Its units are granted at 30, 40 and 50.
+        let place = Place { start_ns: 50, end_ns: 80 };
+        assert_eq!(OF.present(place, 30), Some(place));
+        assert_eq!(OF.present(place, 31), Some(Place { start_ns: 60, ..place }));
+        assert_eq!(OF.present(place, 50), Some(Place { start_ns: 70, ..place }));
+        assert_eq!(OF.present(place, 51), None);
+    }
+}
