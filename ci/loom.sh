@@ -5,7 +5,7 @@
 # Without the optimisations that take minutes to link.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # The models that take longest, most of the time in all. The gate leaves them to ci/full.sh.
-long=(roll_back_vs_migration batch_vs_migration batch_vs_spend numbers_vs_migration snapshot_vs_migration
+long=(return_vs_migration batch_vs_migration batch_vs_spend numbers_vs_migration snapshot_vs_migration
     room_vs_inserts renumber_vs_migration inserts_vs_migration spend_vs_two_migrations late_seed_vs_evict
     late_renumber_vs_sweep spend_vs_migration)
 

@@ -24,9 +24,7 @@ const FIRST_NS: u64 = 1;
 /// Gives a limiter the time.
 ///
 /// A clock starts at 1 ns when it is made and stops at 2^62 - 1 ns, after 146 years. If it goes backwards, or
-/// differs between cores, it may deny more but never admits more: no decision needs a monotonic clock. (One step
-/// does compare times: the rollback of a denied batch, where another caller has charged the same bucket since. See
-/// `docs/internals/batches.md`.)
+/// differs between cores, it may deny more but never admits more: no decision needs a monotonic clock.
 ///
 /// Clones read the same clock.
 ///
@@ -210,8 +208,7 @@ impl Clock {
     /// far ahead, it drops buckets that are not full yet. New keys are then denied until the other readings have
     /// caught up, because each new bucket begins at the sweep's reading.
     ///
-    /// The function must not call the limiter: with `Engine::Exact` a rollback reads the
-    /// clock under a lock of the table.
+    /// The function must not call the limiter.
     ///
     /// # Example
     ///

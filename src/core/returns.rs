@@ -51,7 +51,9 @@ impl ReturnableCharge {
             }
             let entry = view.generation.limits.entry(key.limit);
             match entry.limit_for(key.id, view.limits_now_ns()) {
-                Some((limit, tag)) if *limit == self.limit => {
+                Some((limit, tag))
+                    if *limit == self.limit || fault::active(Fault::ReturnByOldLimit) =>
+                {
                     then(view, &view.store_key(key, tag)).map(Some)
                 }
                 _ => Ok(None),
@@ -61,8 +63,9 @@ impl ReturnableCharge {
 
     /// Returns `units` units, if the limit still applies. Returns whether it does.
     pub(crate) fn give_back(&self, inner: &SharedState, key: KeyRef<'_>, units: u64) -> bool {
+        let read_ns = inner.clock.now_ns();
         let returned = self.with_bucket(inner, key, |view, key| {
-            let now_ns = view.return_ns();
+            let now_ns = view.return_ns(read_ns);
             view.change_charged(key, self.to, |word| {
                 coverage::hit(Race::Returned);
                 self.limit.rule().returned(word, now_ns, units, self.charge.mark)
@@ -83,18 +86,19 @@ impl SharedState {
 }
 
 impl LimitsView<'_> {
-    /// Returns the time of a return: at least the eviction time floor, because a sweep may have come before the charges in
-    /// the bucket.
-    fn return_ns(self) -> u64 {
-        self.inner.clock.now_ns().max(self.inner.store.floor_ns())
+    /// Returns the time of a return whose caller has read `read_ns`: at least the eviction time floor, because a sweep may have
+    /// come before the charges in the bucket.
+    fn return_ns(self, read_ns: u64) -> u64 {
+        read_ns.max(self.inner.store.floor_ns())
     }
 
     /// Undoes a charge of the bucket that a limit's untracked keys share, which replaced the word `before`.
     pub(super) fn undo_shared(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
-        let (rule, charge) = (charged.limit.rule(), charged.charge);
+        let (rule, charge, read_ns) =
+            (charged.limit.rule(), charged.charge, self.inner.clock.now_ns());
         charged.with_bucket(self.inner, key.key, |now, key| {
-            let times = (charge.now_ns, now.return_ns());
+            let times = (charge.now_ns, now.return_ns(read_ns));
             let undo = |word| rule.undone(word, (before, charge.word), times);
             now.change_charged(key, spent.to, undo)
         });
@@ -171,9 +175,10 @@ impl LimitsView<'_> {
         key: &StoreKey<'_>,
         gcra: &Gcra,
         (place, to): (Place, ChargedTo),
+        read_ns: u64,
         is_listed: bool,
     ) -> Result<(), Outdated> {
-        let now_ns = self.return_ns();
+        let now_ns = self.return_ns(read_ns);
         if !self.return_last(key, (place, to), now_ns)? {
             if !is_listed || to != ChargedTo::OwnCell {
                 return Ok(());
@@ -200,7 +205,7 @@ impl LimitsView<'_> {
                 // SeqCst: the store to the word or to the list comes before the loads of both (model `cancel_vs_cancel`).
                 fence(Ordering::SeqCst);
             }
-            if !places.is_any() {
+            if !places.is_any() || fault::active(Fault::VacantNotLookedFor) {
                 return Ok(());
             }
             let word = self.inner.store.look(key, &self)?.unwrap_or(0);

@@ -63,7 +63,7 @@ fn batch_vs_migration() {
 }
 
 /// Excluded: a denied batch leaves its first member charged because the member's cell has moved since.
-fn roll_back_vs_migration_model() {
+fn return_vs_migration_model() {
     let (limiter, _hand) = lock_free(2, 1, 8);
     assert!(spend(&limiter, "A", 1));
     let batch = spawn(&limiter, |limiter| spend_both(&limiter, 1, false));
@@ -78,8 +78,8 @@ fn roll_back_vs_migration_model() {
 }
 
 #[test]
-fn roll_back_vs_migration() {
-    explore_bounded(Some(1), roll_back_vs_migration_model);
-    assert!(coverage::count(Race::RolledBack) > 0, "no charge was rolled back");
-    fails_bounded(Some(1), Fault::NoRollBack, "all or nothing", roll_back_vs_migration_model);
+fn return_vs_migration() {
+    explore_bounded(Some(1), return_vs_migration_model);
+    assert!(coverage::count(Race::Returned) > 0, "no charge was returned");
+    fails_bounded(Some(1), Fault::NoReturn, "all or nothing", return_vs_migration_model);
 }

@@ -268,7 +268,7 @@ fn spend_with_factor_vs_sweep() {
     explore_bounded(SOME, spend_with_factor_vs_sweep_model);
     assert_happened(&["dropped", "kept"]);
     assert!(coverage::count(Race::KeptByFactor) > 0, "no bucket was kept for its factor");
-    for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::RollBackRelaxed] {
+    for fault in [Fault::FactorNotedLate, Fault::FactorNotNoted, Fault::UpdateRelaxed] {
         fails_bounded(
             SOME,
             fault,

@@ -38,7 +38,7 @@ fn known_batch_vs_spend_model() {
 fn known_batch_vs_spend() {
     explore_bounded(SOME, known_batch_vs_spend_model);
     assert!(coverage::count(Race::KnownBatchDenied) > 0, "no batch was denied midway");
-    fails_bounded(SOME, Fault::NoRollBack, "all or nothing", known_batch_vs_spend_model);
+    fails_bounded(SOME, Fault::NoReturn, "all or nothing", known_batch_vs_spend_model);
 }
 
 /// Excluded: a batch of known keys whose second cell moves leaves its first charged once more, when it begins again.
@@ -55,10 +55,10 @@ fn known_batch_vs_migration_model() {
 fn known_batch_vs_migration() {
     explore_bounded(SOME, known_batch_vs_migration_model);
     assert!(coverage::count(Race::KnownBatchMoved) > 0, "no cell moved midway");
-    fails_bounded(SOME, Fault::NoRollBack, "charged once", known_batch_vs_migration_model);
+    fails_bounded(SOME, Fault::NoReturn, "charged once", known_batch_vs_migration_model);
 }
 
-/// Excluded: the rollback of a batch of known keys returns units that a later call has charged.
+/// Excluded: a denied batch of known keys returns units that a later call has charged.
 fn known_batch_vs_spends_model() {
     let (limiter, hand) = lock_free(3, 2, 8);
     assert!(spend_both(&limiter, 1, false));
@@ -81,5 +81,5 @@ fn known_batch_vs_spends_model() {
 fn known_batch_vs_spends() {
     explore_bounded(SOME, known_batch_vs_spends_model);
     assert!(coverage::count(Race::KnownBatchDenied) > 0, "no batch was denied midway");
-    fails_bounded(SOME, Fault::NoRollBack, "units", known_batch_vs_spends_model);
+    fails_bounded(SOME, Fault::NoReturn, "units", known_batch_vs_spends_model);
 }

@@ -53,10 +53,9 @@ impl Cell {
     /// and each repeat is due to another call's admission, refund or reset.
     #[inline(always)]
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
-        // Acquire: pairs with the Release below. A batch that rolls a charge back reads the clock in `step`, after it
-        // saw another call's charge. Without the pair it could get a time before that charge's, and give back too much
-        // (model `roll_back_vs_spend`).
-        let mut word = self.0.load(relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire));
+        // Acquire: pairs with the Release below. A call that reads another call's charge also sees what that call has
+        // recorded before it, such as its factor (model `spend_with_factor_vs_sweep`).
+        let mut word = self.0.load(relaxed_if(Fault::UpdateRelaxed, Ordering::Acquire));
         loop {
             let (new, result) = step(word);
             let Some(new) = new else {
@@ -80,8 +79,8 @@ impl Cell {
         // Release: publishes the reading of the clock that the caller made, for the pair in `update`.
         // Acquire on failure: as there.
         let (stored, lost) = (
-            relaxed_if(Fault::RollBackRelaxed, Ordering::Release),
-            relaxed_if(Fault::RollBackRelaxed, Ordering::Acquire),
+            relaxed_if(Fault::UpdateRelaxed, Ordering::Release),
+            relaxed_if(Fault::UpdateRelaxed, Ordering::Acquire),
         );
         self.0.compare_exchange_weak(word, new, stored, lost).map(|_| ()).inspect_err(|_| {
             coverage::hit(Race::SwapLost);
@@ -104,7 +103,7 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn live_word(&self) -> Option<u64> {
         // Relaxed: the search for the slot has acquired the tag beside the word. The caller computes the new word from
-        // this one alone, and a rollback reads the word itself, by `update`.
+        // this one alone, and a return reads the word itself, by `update`.
         let bits = self.0.load(Ordering::Relaxed);
         (bits & FROZEN == 0).then_some(bits)
     }

@@ -25,8 +25,10 @@ pub(crate) enum Fault {
     UnitsBackToAnyLease,
     /// A denied batch does not return its charges.
     NoReturn,
+    /// A charge is returned to a bucket whose limit has changed since.
+    ReturnByOldLimit,
     /// `Cell::update` reads and swaps the word without ordering.
-    RollBackRelaxed,
+    UpdateRelaxed,
     /// `Cell::word` reads without ordering.
     WordRelaxed,
     /// `Cell::freeze` has no ordering.
@@ -125,6 +127,8 @@ pub(crate) enum Fault {
     RefundForCancel,
     /// A cancel changes the word or the list of vacant places and looks at the other without a fence.
     VacantUnfenced,
+    /// A cancel does not look for vacant places that have become the last ones.
+    VacantNotLookedFor,
     /// A call with new limits charges a cell whose word is still under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved.

@@ -354,8 +354,8 @@ impl Claim {
     /// Cancels the reservation that is granted at `granted_at_ns`: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn cancel(&self, granted_at_ns: u64) {
-        let inner = &*self.limiter.inner;
-        if self.now_ns() >= granted_at_ns {
+        let (inner, now_ns) = (&*self.limiter.inner, self.now_ns());
+        if now_ns >= granted_at_ns {
             return self.give_back(self.cost);
         }
         let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
@@ -365,7 +365,7 @@ impl Claim {
         let is_vacated = charged.with_bucket(inner, self.key.as_ref(), |view, key| {
             // The list has no places from before a reload.
             let is_listed = view.generation.number == charged.generation;
-            view.vacate(key, gcra, (place, charged.to), is_listed)
+            view.vacate(key, gcra, (place, charged.to), now_ns, is_listed)
         });
         if is_vacated.is_some() && self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost));

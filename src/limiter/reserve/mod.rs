@@ -6,8 +6,6 @@
 mod charged;
 mod claim;
 mod error;
-#[cfg(all(test, not(tollgate_loom)))]
-mod queue;
 mod receipt;
 mod reservation;
 mod until;
