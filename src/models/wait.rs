@@ -112,7 +112,7 @@ fn cancel_vs_reserves_model() {
     let (first, second) = (place(&limiter, 1), place(&limiter, 1));
     first.cancel();
     let canceller = loom::thread::spawn(move || second.cancel());
-    let reserve = |limiter: &Limiter| wait_ns(&place(limiter, 1));
+    let reserve = |limiter: Limiter| wait_ns(&place(&limiter, 1));
     let (one, two) = (spawn(&limiter, reserve), spawn(&limiter, reserve));
     canceller.join().unwrap();
     let (one_ns, two_ns) = (one.join().unwrap(), two.join().unwrap());
