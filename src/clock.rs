@@ -308,16 +308,6 @@ impl Clock {
     pub(crate) fn is_quick(&self) -> bool {
         matches!(self.source, Source::Counter(_))
     }
-
-    /// Like [`now_ns`](Clock::now_ns), but never reads ahead of earlier loads: if this thread has loaded a value that
-    /// another thread stored after a reading, this reading is no earlier than that one. It may take microseconds.
-    pub(crate) fn now_after_loads_ns(&self) -> u64 {
-        // The processor may read the counter before earlier loads complete; `Instant` has its own fence.
-        if let Source::Counter(counter) = &self.source {
-            counter.wait_for_loads();
-        }
-        self.now_ns()
-    }
 }
 
 impl Default for Clock {

@@ -57,9 +57,6 @@ pub(crate) enum ErrorKind {
     /// Of one bucket, or of the address of the store: other calls may succeed, or none ever will.
     #[cfg(feature = "valkey")]
     Store,
-    /// Other calls have changed the bucket in the store again and again.
-    #[cfg(feature = "valkey")]
-    StoreContended,
     /// The store is not there, does not answer in time, or refuses all calls.
     #[cfg(feature = "valkey")]
     StoreOutage,
@@ -305,13 +302,7 @@ impl Error {
     /// After a call that did not answer in time the buckets may be charged or not.
     #[cfg(feature = "valkey")]
     pub fn is_store_failure(&self) -> bool {
-        self.0.kind == ErrorKind::Store || self.is_contended() || self.is_store_outage()
-    }
-
-    /// Whether the call may succeed when fewer other calls change its bucket.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_contended(&self) -> bool {
-        self.0.kind == ErrorKind::StoreContended
+        self.0.kind == ErrorKind::Store || self.is_store_outage()
     }
 
     /// Whether the store decides no call at present, so that the policy of each limit decides.

@@ -3,9 +3,7 @@
 //! The word is the time of the last drip and the units in the bucket. The bound: in any interval of length t, at most
 //! `size + drip_size * ceil(t / drip_rate)` units.
 
-use crate::algorithm::timed_count::{
-    MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms,
-};
+use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 

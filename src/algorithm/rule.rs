@@ -26,6 +26,19 @@ pub(crate) enum Rule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChargeMark(u64);
 
+#[cfg(feature = "valkey")]
+impl ChargeMark {
+    /// The interval in ns by which units of gcra were charged.
+    pub(crate) fn interval_ns(self) -> u64 {
+        self.0
+    }
+
+    /// The start of the window that was charged, in the ms of its word. `None`: the charge was of no window.
+    pub(crate) fn window_ms(self) -> Option<u64> {
+        (self.0 > 0).then_some(self.0)
+    }
+}
+
 const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
 impl Rule {

@@ -48,29 +48,10 @@ impl TimedCount {
     }
 }
 
-/// The count in a word.
-#[inline]
-pub(crate) fn count_in(word: u64) -> u64 {
-    TimedCount::from_word(word).count
-}
-
-/// The word with `units` less in its count, or `None` if none would be left.
-pub(crate) fn reduced(word: u64, units: u64) -> Option<u64> {
-    let timed = TimedCount::from_word(word);
-    let count = timed.count.checked_sub(units).filter(|&count| count > 0)?;
-    Some(TimedCount { count, ..timed }.word())
-}
-
 /// The millisecond that contains `now_ns`. The origin, 1 ns, is in millisecond 1.
 #[inline]
 pub(crate) fn ms_of(now_ns: u64) -> u64 {
     (now_ns.saturating_sub(1) / NS_PER_MS + 1).min(MAX_MS)
-}
-
-/// The first nanosecond of a millisecond.
-#[inline]
-pub(crate) fn first_ns_of(ms: u64) -> u64 {
-    ms.saturating_sub(1).saturating_mul(NS_PER_MS).saturating_add(1)
 }
 
 /// Converts a duration of milliseconds to nanoseconds. Saturates at 584 years; only a bucket that was charged under
@@ -97,14 +78,6 @@ mod tests {
         }
         assert_eq!(ms_of(MAX_NOW_NS), MAX_MS);
         assert_eq!(ms_of(u64::MAX), MAX_MS);
-    }
-
-    #[test]
-    fn first_nanosecond_is_in_its_millisecond() {
-        for ms in [1, 2, 1000, MAX_MS] {
-            assert_eq!(ms_of(first_ns_of(ms)), ms);
-            assert_eq!(ms_of(first_ns_of(ms) - 1), (ms - 1).max(1));
-        }
     }
 
     #[test]

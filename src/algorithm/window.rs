@@ -10,9 +10,7 @@
 //! Debt may use more than a window's quota. Then the next window begins where this one ends, with the
 //! units that this one did not hold.
 
-use crate::algorithm::timed_count::{
-    MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms,
-};
+use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 
@@ -121,11 +119,6 @@ impl Window {
         }
         // At most the window's length, because `short` is at most `gained`.
         (u128::from(short) * u128::from(self.window_ms)).div_ceil(u128::from(gained)) as u64
-    }
-
-    /// Whether all units of a window are there at its start.
-    pub(crate) fn is_whole_at_start(&self) -> bool {
-        self.burst == self.quota
     }
 
     /// The units that may be used up to a time after a window's start.

@@ -34,11 +34,6 @@ impl Counter {
         let ticks = self.counter.raw().saturating_sub(self.origin);
         ((u128::from(ticks) * u128::from(self.tick_parts)) >> 64) as u64
     }
-
-    /// Completes all earlier loads before the next reading: CPUID serializes, and this call needs no unsafe code.
-    pub(super) fn wait_for_loads(&self) {
-        std::hint::black_box(raw_cpuid::native_cpuid::cpuid_count(0, 0));
-    }
 }
 
 /// Whether the kernel keeps its own time by the time-stamp counter. The kernel compares the counter with other clocks

@@ -16,8 +16,4 @@ impl Counter {
     pub(super) fn since_origin_ns(&self) -> u64 {
         match *self {}
     }
-
-    pub(super) fn wait_for_loads(&self) {
-        match *self {}
-    }
 }

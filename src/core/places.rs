@@ -116,14 +116,7 @@ impl VacantPlaces {
     }
 
     /// Lists a place as vacant. If the list is full, the place stays empty.
-    pub(crate) fn put(
-        &self,
-        hash: u64,
-        key: KeyRef<'_>,
-        of: PlacesOf,
-        now_ns: u64,
-        place: Place,
-    ) {
+    pub(crate) fn put(&self, hash: u64, key: KeyRef<'_>, of: PlacesOf, now_ns: u64, place: Place) {
         if !self.reserve() {
             self.drop_passed(now_ns);
             if !self.reserve() {

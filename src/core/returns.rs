@@ -11,7 +11,9 @@ use crate::core::state::SharedState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::store::key::KeyRef;
-use crate::store::{Absent, Change, Fingerprint, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly};
+use crate::store::{
+    Absent, Change, Fingerprint, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly,
+};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{Ordering, fence};
@@ -77,7 +79,7 @@ impl ReturnableCharge {
 
 impl SharedState {
     /// Drops the vacant places of a key whose bucket was refunded or reset by hand.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn forget_places(&self, key: KeyRef<'_>, fingerprint: Fingerprint) {
         if self.places.is_any() {
             self.places.forget(self.store.hash(key, fingerprint), key);

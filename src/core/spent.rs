@@ -34,8 +34,7 @@ pub(crate) enum ChargedTo {
 impl Spent {
     /// Records the outcome of a charge by `rule`.
     pub(crate) fn new(rule: &Rule, outcome: Outcome, now_ns: u64, to: ChargedTo) -> Spent {
-        let charge =
-            outcome.word.map(|word| Charge { word, now_ns, mark: rule.charge_mark(word) });
+        let charge = outcome.word.map(|word| Charge { word, now_ns, mark: rule.charge_mark(word) });
         Spent { decision: outcome.decision, charge, to }
     }
 

@@ -25,17 +25,17 @@ impl TextBucket {
 
     /// Returns the bucket as calls of this time find it.
     pub fn guarded(self, limit: &Limit, unix_ns: u64) -> TextBucket {
-        TextBucket(self.0.guarded((limit, limit), unix_ns))
+        TextBucket(self.0.guarded(limit, unix_ns))
     }
 
     /// Returns the ms for which the store keeps the bucket.
     pub fn kept_ms(self, limit: &Limit, unix_ns: u64) -> u64 {
-        kept_ms(limit, (limit, limit), self.0, unix_ns, 0)
+        kept_ms((limit, limit), self.0, unix_ns, 0)
     }
 
     /// Whether a bucket that the store has forgotten is the same to calls of this time: full, without a block.
     pub fn is_over(self, limit: &Limit, unix_ns: u64) -> bool {
-        let bucket = self.0.guarded((limit, limit), unix_ns);
+        let bucket = self.0.guarded(limit, unix_ns);
         let is_full = bucket.word == 0 || limit.rule().is_full(bucket.word, rule_time_ns(unix_ns));
         is_full && bucket.blocked_ns(unix_ns).is_none() && bucket.leases.units() == 0
     }
@@ -76,16 +76,8 @@ pub fn decide_text(limit: &Limit, text: &[u8], unix_ns: u64, call: Call) -> Resu
     let end = (granted > 0).then_some(LeaseEnd { tag_ms, granted, unspent });
     let lease = call.lease.map(|(want, length_ms)| LeaseRequest { want, length_ms, end });
     let (limit, cost) = (limit.clone(), call.cost);
-    let member = SharedMember {
-        key: "a".into(),
-        limit,
-        cost,
-        mode,
-        keep_ms: 0,
-        lease,
-        unscaled: None,
-        keeps_ledger: true,
-    };
+    let member =
+        SharedMember { key: "a".into(), limit, cost, mode, keep_ms: 0, lease, unscaled: None };
     let decided = decide(std::slice::from_ref(&member), &[Some(text)], unix_ns)?;
     Ok(Answer {
         decision: decided[0].decision,

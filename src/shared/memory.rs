@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
+use crate::core::shared::change::BucketChange;
 use crate::core::shared::decide::{DecidedMember, decide, denied_by, written};
 use crate::core::shared::text::ORIGIN_NS;
-use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore};
+use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::observe::store_figures::{StoreFault, StoreFigures};
 
@@ -62,24 +63,28 @@ impl MemoryStore {
         Ok(Found { unix_ns, denied, texts, leased: leased.collect(), times: Vec::new() })
     }
 
-    fn replace_now(&self, changes: &[Change]) -> Replaced {
+    fn change_now(&self, changes: &[BucketChange]) -> Result<Changed, Error> {
         let mut kept = self.texts.lock();
         let unix_ns = self.unix_ns();
         drop_ended(&mut kept, unix_ns);
-        let texts: Vec<_> =
-            changes.iter().map(|change| text_of(&kept, &change.key, unix_ns)).collect();
-        if changes.iter().zip(&texts).any(|(change, text)| change.before != *text) {
-            return Replaced::Changed { unix_ns, texts };
-        }
-        for change in changes {
-            match &change.after {
-                Some((text, keep_ms)) => keep(&mut kept, &change.key, text, *keep_ms, unix_ns),
-                None => {
-                    kept.remove(&change.key);
+        let text_of = |change: &BucketChange| text_of(&kept, &change.member.key, unix_ns);
+        let texts: Vec<_> = changes.iter().map(text_of).collect();
+        let step = |(change, text): (&BucketChange, &Option<Box<[u8]>>)| {
+            change.stepped(text.as_deref(), unix_ns)
+        };
+        let stepped = changes.iter().zip(&texts).map(step).collect::<Result<Vec<_>, _>>()?;
+        for (change, stepped) in changes.iter().zip(&stepped) {
+            match change.written(stepped) {
+                Some((text, Some(keep_ms))) => {
+                    keep(&mut kept, &change.member.key, &text, keep_ms, unix_ns);
                 }
+                Some((_, None)) => {
+                    kept.remove(&change.member.key);
+                }
+                None => {}
             }
         }
-        Replaced::Done
+        Ok(Changed { unix_ns, texts })
     }
 }
 
@@ -111,9 +116,13 @@ impl SharedStore for MemoryStore {
         Box::pin(ready(charged))
     }
 
-    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
+    fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
         self.figures.count_call();
-        Box::pin(ready(Ok(self.replace_now(&changes))))
+        let changed = self.change_now(&changes);
+        if let Err(error) = &changed {
+            self.figures.count_unusable(StoreFault::UnknownText, error);
+        }
+        Box::pin(ready(changed))
     }
 
     fn figures(&self) -> Option<&StoreFigures> {

@@ -12,7 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
+use crate::core::shared::change::BucketChange;
+use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore, StoreHandle};
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
@@ -159,7 +160,7 @@ impl SharedStore for Failed {
         self.fail()
     }
 
-    fn replace(&self, _: Arc<[Change]>) -> Reply<Replaced> {
+    fn change(&self, _: Arc<[BucketChange]>) -> Reply<Changed> {
         self.fail()
     }
 

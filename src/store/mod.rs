@@ -17,8 +17,8 @@ pub(crate) use persist::{PersistedCell, PersistedKey};
 #[cfg(feature = "snapshot")]
 pub(crate) use table::SeedBits;
 pub(crate) use table::{
-    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Table, pin,
-    pin_briefly, read,
+    AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Table, pin, pin_briefly,
+    read,
 };
 
 use crate::store::key::{Key, KeyRef, LimitTag};

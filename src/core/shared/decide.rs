@@ -1,7 +1,7 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
-use crate::algorithm::rule::Rule;
+use crate::algorithm::rule::{ChargeMark, Rule};
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
 use crate::core::shared::lease::Granted;
 use crate::core::shared::text::{MAX_KEPT_MS, SharedBucket, rule_time_ns, unix_ms};
@@ -58,10 +58,9 @@ fn decide_one(
     unix_ns: u64,
 ) -> Result<DecidedMember, Error> {
     let SharedMember { key, limit, cost, mode, lease, .. } = member;
-    let in_text = read(key, limit, text)?;
-    let bucket = in_text.guarded(member.limits(), unix_ns);
+    let bucket = read(key, limit, text)?.guarded(member.own_limit(), unix_ns);
     let end = lease.and_then(|lease| lease.end);
-    let ended = end.and_then(|end| bucket.without_lease(limit, unix_ns, end));
+    let ended = end.and_then(|end| bucket.without_lease(member.own_limit(), unix_ns, end));
     let bucket = ended.unwrap_or(bucket);
     let spend = |cost| limit.rule().spend(bucket.word, rule_time_ns(unix_ns), cost);
     let outcome = spend(*cost);
@@ -74,10 +73,7 @@ fn decide_one(
     }
     let decision = outcome.decision;
     let charged = outcome.word.filter(|_| mode.is_charged());
-    let limits = member.limits();
-    let charged =
-        charged.map(|word| SharedBucket { word, ..bucket }.with_drain(limits, in_text, unix_ns));
-    let new = charged.or(ended);
+    let new = charged.map(|word| SharedBucket { word, ..bucket }).or(ended);
     let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
     let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));
     let (new, granted) = match leased {
@@ -85,6 +81,22 @@ fn decide_one(
         None => (new, None),
     };
     Ok(DecidedMember { decision, blocked_ns: None, new, granted })
+}
+
+/// Returns what a return of units of a member's charge needs to know. `text`: the bucket's before the charge. `None`: the bucket
+/// was not charged.
+pub(crate) fn charge_mark(
+    member: &SharedMember,
+    text: Option<&[u8]>,
+    unix_ns: u64,
+) -> Option<ChargeMark> {
+    let rule = member.limit.rule();
+    let bucket = read(&member.key, &member.limit, text).ok()?.guarded(member.own_limit(), unix_ns);
+    if !member.mode.is_charged() || bucket.blocked_ns(unix_ns).is_some() {
+        return None;
+    }
+    let charged = rule.spend(bucket.word, rule_time_ns(unix_ns), member.cost).word;
+    charged.map(|word| rule.charge_mark(word))
 }
 
 /// Reads the text of a bucket in the store; the error names its key.
@@ -117,29 +129,26 @@ impl SharedMember {
     /// Returns the ms for which the store keeps a bucket after a call: by the call's limit, and by the limit without its
     /// factor, by which the bucket may be full later.
     pub(crate) fn kept_ms(&self, bucket: SharedBucket, unix_ns: u64) -> u64 {
-        let by = |limit| kept_ms(limit, self.limits(), bucket, unix_ns, self.keep_ms);
+        let by = |limit| kept_ms((limit, self.own_limit()), bucket, unix_ns, self.keep_ms);
         by(&self.limit).max(by(self.own_limit()))
     }
 }
 
-/// Returns the ms for which the store keeps a bucket: until it is full again by a call's limit, its ledger is not needed any
-/// more and its id's block is over, at least `at_least_ms`, and a slack. `limits`: those by which the units of leases
+/// Returns the ms for which the store keeps a bucket: until it is full again by a call's limit, and its id's block is over, at
+/// least `at_least_ms`, and a slack. `own`: the limit without a factor, by which the units of leases
 /// [hold the bucket back](SharedBucket::with_guard).
 pub(crate) fn kept_ms(
-    limit: &Limit,
-    limits: (&Limit, &Limit),
+    (limit, own): (&Limit, &Limit),
     bucket: SharedBucket,
     unix_ns: u64,
     at_least_ms: u64,
 ) -> u64 {
-    // A bucket that was reset has less than its word says, while units are leased.
-    let bucket = bucket.with_guard(limits, unix_ns);
+    let bucket = bucket.with_guard(own, unix_ns);
     // A lease that ends leaves the bucket as if its units were spent at that moment.
     let leased_ms = bucket.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
     let full_in_ms = full_in_ms(limit, bucket, unix_ns).saturating_add(leased_ms);
-    let ledger_ms = bucket.ledger.map_or(0, |ledger| ledger.needed_until_ms);
-    let beside_ms = bucket.blocked_until_ms.max(ledger_ms).saturating_sub(unix_ms(unix_ns));
-    let needed_ms = full_in_ms.max(beside_ms).max(at_least_ms).max(bucket.fills_in_ms);
+    let blocked_ms = bucket.blocked_until_ms.saturating_sub(unix_ms(unix_ns));
+    let needed_ms = full_in_ms.max(blocked_ms).max(at_least_ms).max(bucket.fills_in_ms);
     needed_ms.saturating_add(SLACK_MS).min(MAX_KEPT_MS)
 }
 
@@ -170,35 +179,15 @@ mod tests {
     #[test]
     fn texts_outlive_the_leases_of_full_buckets() {
         let unix_ns = 1_790_000_000_000_000_000;
-        let minute = Duration::from_secs(60);
-        for limit in
-            [Limit::new(20, 1, minute).unwrap(), Limit::leaky_bucket(20, minute, 1).unwrap()]
-        {
-            let until_ms = unix_ms(unix_ns) + 20_000;
-            let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
-            let word = limit.rule().full(rule_time_ns(unix_ns));
-            let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
-            let kept_ms = kept_ms(&limit, (&limit, &limit), bucket, unix_ns, 0);
-            let ended = bucket.guarded((&limit, &limit), until_ms * NS_PER_MS);
-            let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
-            assert!(full_ms > 7 * 60_000, "{limit}: {full_ms} ms");
-            assert!(kept_ms >= full_ms + SLACK_MS, "{limit}: {kept_ms} of {full_ms} ms");
-        }
-    }
-
-    /// The units of a lease are spent at its end, just after a drip, so that the next one comes a whole time later.
-    #[test]
-    fn texts_outlive_a_drip_after_a_lease() {
-        let (unix_ns, five_minutes) = (1_790_000_000_000_000_000, Duration::from_secs(300));
-        let limit = Limit::leaky_bucket(20, five_minutes, 1).unwrap();
+        let limit = Limit::new(20, 1, Duration::from_secs(60)).unwrap();
         let until_ms = unix_ms(unix_ns) + 20_000;
         let (leases, _) = LeaseGroups::default().with(until_ms, 8).unwrap();
-        let charged_ns = unix_ns - 299_999 * NS_PER_MS;
-        let word = limit.rule().spend(0, rule_time_ns(charged_ns), 8).word.unwrap();
+        let word = limit.rule().full(rule_time_ns(unix_ns));
         let bucket = SharedBucket { word, leases, ..SharedBucket::default() };
-        let ended = bucket.guarded((&limit, &limit), until_ms * NS_PER_MS);
+        let kept_ms = kept_ms((&limit, &limit), bucket, unix_ns, 0);
+        let ended = bucket.guarded(&limit, until_ms * NS_PER_MS);
         let full_ms = 20_000 + full_in_ms(&limit, ended, until_ms * NS_PER_MS);
-        assert_eq!(full_ms, 20_000 + 8 * 300_000);
-        assert!(kept_ms(&limit, (&limit, &limit), bucket, unix_ns, 0) >= full_ms + SLACK_MS);
+        assert!(full_ms > 7 * 60_000, "{full_ms} ms");
+        assert!(kept_ms >= full_ms + SLACK_MS, "{kept_ms} of {full_ms} ms");
     }
 }

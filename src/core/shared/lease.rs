@@ -3,18 +3,16 @@
 //! The store keeps the units of all leases that have not ended, in at most two groups by the time of their
 //! end. While units are leased, the bucket does not refill past them: it has at most the units that a full
 //! bucket has left after the leased units are taken from it. This is the guard. Without it a unit that is spent late is spent beside those that came meanwhile.
-//! A window does not refill before its end, so there a lease is a charge, and needs no group.
+//! Only gcra has leases, for calls without a factor.
 //!
 //! docs/internals/leases.md has the rules and the proof of the bound; charge.lua has the same steps.
 
 #[cfg(test)]
 mod tests;
 
-use crate::algorithm::rule::Rule;
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::timed_count::NS_PER_MS;
-use crate::core::shared::text::{
-    LAST_UNIX_MS, ORIGIN_MS, SharedBucket, rule_time_ns, start_unix_ms, unix_ms,
-};
+use crate::core::shared::text::{LAST_UNIX_MS, ORIGIN_MS, SharedBucket, rule_time_ns, unix_ms};
 use crate::limit::Limit;
 
 /// The most units that one call takes ahead.
@@ -45,33 +43,31 @@ pub(crate) struct LeaseEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) units: u64,
-    /// Its group's end, or the start of the window that it was charged to.
+    /// Its group's end.
     pub(crate) tag_ms: u64,
     /// The time until which the node may spend it, on the store's clock, in ms since 1970.
     pub(crate) until_ms: u64,
 }
 
 impl SharedBucket {
-    /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, the
-    /// others hold their units, and a ledger that is not needed any more is dropped. `limits`: that of the call, and the one
-    /// without its factor.
-    pub(crate) fn guarded(self, limits: (&Limit, &Limit), unix_ns: u64) -> SharedBucket {
-        let leases = self.leases;
-        let mut this = self.without_old_ledger(limits.0, unix_ns);
+    /// Returns the bucket as calls of this time find it: leases that have ended are taken for spent at their last moment, and the
+    /// others hold their units. `own`: the limit without a factor.
+    pub(crate) fn guarded(self, own: &Limit, unix_ns: u64) -> SharedBucket {
+        let (leases, mut this) = (self.leases, self);
         for group in leases.iter().filter(|group| group.until_ms <= unix_ms(unix_ns)) {
             // The later group is still leased when the earlier one ends.
             let units = this.leases.units();
-            this.word = guarded_word(limits, this.word, group.until_ms * NS_PER_MS, units);
+            this.word = guarded_word(own, this.word, group.until_ms * NS_PER_MS, units);
             this.leases = this.leases.without(group.until_ms, group.units).unwrap_or_default();
         }
-        this.with_guard(limits, unix_ns)
+        this.with_guard(own, unix_ns)
     }
 
     /// Returns the bucket with the guard: with at most the units of a full bucket less the leased ones.
-    pub(crate) fn with_guard(self, limits: (&Limit, &Limit), unix_ns: u64) -> SharedBucket {
+    pub(crate) fn with_guard(self, own: &Limit, unix_ns: u64) -> SharedBucket {
         match self.leases.units() {
             0 => self,
-            units => SharedBucket { word: guarded_word(limits, self.word, unix_ns, units), ..self },
+            units => SharedBucket { word: guarded_word(own, self.word, unix_ns, units), ..self },
         }
     }
 
@@ -79,48 +75,29 @@ impl SharedBucket {
     /// comes back. The bucket is [guarded](Self::guarded).
     pub(crate) fn without_lease(
         self,
-        limit: &Limit,
+        own: &Limit,
         unix_ns: u64,
         end: LeaseEnd,
     ) -> Option<SharedBucket> {
         let LeaseEnd { tag_ms, granted, .. } = end;
         // A limit may have become smaller since the lease.
-        let unspent = end.unspent.min(granted).min(limit.burst());
-        let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
-        let word = match rule {
-            Rule::Window(window) => {
-                // A window with more than its quota has reservations behind it, whose times were promised.
-                if unspent == 0
-                    || window.start_ms(self.word, now_ns).map(start_unix_ms) != Some(tag_ms)
-                {
-                    return None;
-                }
-                return Some(SharedBucket {
-                    word: rule.refund(self.word, now_ns, unspent).word?,
-                    ..self
-                });
-            }
-            // The guard holds at least the unspent units, so neither goes below the present.
-            Rule::Gcra(gcra) => self.word.checked_sub(gcra.emission_interval_ns() * unspent)?,
-            // The units that do not come back may have been spent just now. From an older time in the word a call by a factor below
-            // 1 would let them drip out again.
-            Rule::LeakyBucket(leaky) => leaky.with_less(self.word, now_ns, unspent),
-            Rule::Custom(_) => self.word,
-        };
+        let unspent = end.unspent.min(granted).min(own.burst());
+        // The guard holds at least the unspent units, so the word does not go below the present.
+        let word = self.word.checked_sub(own.rule().gcra()?.emission_interval_ns() * unspent)?;
         let leases = self.leases.without(tag_ms, granted)?;
-        Some(SharedBucket { word, leases, ..self }.with_guard((limit, limit), unix_ns))
+        Some(SharedBucket { word, leases, ..self }.with_guard(own, unix_ns))
     }
 
     /// Takes units ahead for a node. `None` if there are too few. The bucket is [guarded](Self::guarded).
     pub(crate) fn with_lease(
         self,
-        limit: &Limit,
+        own: &Limit,
         unix_ns: u64,
         request: LeaseRequest,
     ) -> Option<(SharedBucket, Granted)> {
-        let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
-        let mut units = request.want.min(MAX_LEASE_UNITS).min(limit.burst() / 2);
-        while units > 0 && !rule.spend(self.word, now_ns, 2 * units).decision.allowed() {
+        let (gcra, now_ns) = (own.rule().gcra()?, rule_time_ns(unix_ns));
+        let mut units = request.want.min(MAX_LEASE_UNITS).min(gcra.burst() / 2);
+        while units > 0 && !gcra.spend(self.word, now_ns, 2 * units).decision.allowed() {
             units /= 2;
         }
         if units == 0 {
@@ -131,12 +108,7 @@ impl SharedBucket {
         if !(ORIGIN_MS..=LAST_UNIX_MS).contains(&until_ms) {
             return None;
         }
-        let word = rule.spend(self.word, now_ns, units).word?;
-        if let Rule::Window(window) = rule {
-            let tag_ms = start_unix_ms(window.start_ms(word, now_ns)?);
-            let until_ms = until_ms.min(tag_ms + window.window_ms);
-            return Some((SharedBucket { word, ..self }, Granted { units, tag_ms, until_ms }));
-        }
+        let word = gcra.spend(self.word, now_ns, units).word?;
         let (leases, tag_ms) = self.leases.with(until_ms, units)?;
         Some((SharedBucket { word, leases, ..self }, Granted { units, tag_ms, until_ms }))
     }
@@ -144,25 +116,16 @@ impl SharedBucket {
 
 /// Returns the word of the bucket, with at most the units that are left after `units` are taken from a full one at this time.
 /// `units` may be more than the burst, if the limit has become smaller since: then the bucket owes units.
-///
-/// The units are of the limit without a factor. The word of gcra is a time, in which a unit takes the time of that limit. In a
-/// leaky bucket a call by a factor counts its own drips from the last spend: `LeakyBucket::with_late_spends`.
-fn guarded_word((limit, own): (&Limit, &Limit), word: u64, unix_ns: u64, units: u64) -> u64 {
+fn guarded_word(own: &Limit, word: u64, unix_ns: u64, units: u64) -> u64 {
+    own.rule().gcra().map_or(word, |gcra| word.max(held_until_ns(gcra, unix_ns, units)))
+}
+
+/// Returns the TAT of a full bucket after `units` are taken from it.
+fn held_until_ns(gcra: &Gcra, unix_ns: u64, units: u64) -> u64 {
     /// About 136 years, in s. Units that take longer are cut to as many, or to the burst if that is more, so that the word stays
     /// in its range. More units never take less time.
     const MAX_S: u64 = 1 << 32;
-    let now_ns = rule_time_ns(unix_ns);
-    match own.rule() {
-        Rule::Gcra(gcra) => {
-            let interval_ns = gcra.emission_interval_ns();
-            let longest = MAX_S / (interval_ns / 1_000_000_000 + 1);
-            let units = units.min(longest.max(own.burst()));
-            word.max(now_ns + interval_ns * units)
-        }
-        Rule::LeakyBucket(leaky) => match limit.rule() {
-            Rule::LeakyBucket(scaled) => leaky.with_late_spends(scaled, word, now_ns, units),
-            _ => word,
-        },
-        Rule::Window(_) | Rule::Custom(_) => word,
-    }
+    let interval_ns = gcra.emission_interval_ns();
+    let longest = MAX_S / (interval_ns / 1_000_000_000 + 1);
+    rule_time_ns(unix_ns) + interval_ns * units.min(longest.max(gcra.burst()))
 }

@@ -2,28 +2,26 @@
 //!
 //! A limit that several nodes share has its buckets in a store. A store keeps one [text](text) a bucket, has one clock, and
 //! does two things, each of them whole or not at all: it [charges](SharedStore::charge) a batch, and it
-//! [replaces](SharedStore::replace) texts that have not changed. The figures of a decision are computed here, by the
+//! [changes](SharedStore::change) buckets by [steps](change). The figures of a decision are computed here, by the
 //! [same rules](decide) as those of a local limit, from the texts that the store found.
 
+pub(crate) mod change;
 pub(crate) mod decide;
-mod entries;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod leases;
-pub(crate) mod ledger;
 pub(crate) mod outage;
 mod outage_bucket;
 pub(crate) mod owed;
-pub(crate) mod reversible;
 pub(crate) mod text;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::core::shared::change::BucketChange;
 use crate::core::shared::lease::LeaseRequest;
 use crate::error::Error;
 use crate::limit::Limit;
@@ -31,9 +29,6 @@ use crate::observe::store_figures::{StoreFault, StoreFigures};
 
 /// A call to the store that is under way. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
-
-/// A wait for the turn to change a bucket. The turn lasts until its result is dropped.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = Option<Box<dyn Send>>> + Send>>;
 
 /// A store of buckets that several nodes share.
 pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
@@ -53,9 +48,9 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Replaces the texts of buckets if each of them is still the one before, else none. In a cluster all of them are in one
-    /// slot: an error if they are not.
-    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced>;
+    /// Changes each bucket by its step, at the store's own time. In a cluster all of them are in one slot: an error if they are
+    /// not.
+    fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed>;
 
     /// Returns a warning about the settings of the store, if there is one.
     fn warning(&self) -> Option<String> {
@@ -76,22 +71,6 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Whether the store's time is read from this clock.
     fn is_on(&self, _: &Clock) -> bool {
         false
-    }
-
-    /// Returns the time for which a change is tried again, if other callers have changed the bucket meanwhile.
-    fn patience(&self) -> Duration {
-        Duration::MAX
-    }
-
-    /// Waits for the turn to change a bucket, at most for the [patience](SharedStore::patience). Changes of one node that take
-    /// turns do not make each other begin again.
-    fn turn(&self, _key: &str) -> Turn {
-        Box::pin(std::future::ready(None))
-    }
-
-    /// Waits for a time, of a change that no caller waits for.
-    fn pause(&self, _time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(std::future::ready(()))
     }
 
     /// Runs a task to its end, also if no caller waits for it.
@@ -144,10 +123,8 @@ pub(crate) struct SharedMember {
     /// The bucket's name in the store.
     pub(crate) key: Box<str>,
     pub(crate) limit: Limit,
-    /// The limit without the call's factor, by which leased units count. `None`: the call has no factor.
+    /// The limit without the call's factor. `None`: the call has no factor.
     pub(crate) unscaled: Option<Box<Limit>>,
-    /// Whether the bucket's text may have a ledger. Without one no charge of it is rolled back.
-    pub(crate) keeps_ledger: bool,
     /// At most the limit's burst.
     pub(crate) cost: u64,
     pub(crate) mode: SharedMode,
@@ -162,11 +139,6 @@ impl SharedMember {
     /// Returns the limit without the call's factor.
     pub(crate) fn own_limit(&self) -> &Limit {
         self.unscaled.as_deref().unwrap_or(&self.limit)
-    }
-
-    /// Returns the limit of the call, and the one without its factor.
-    pub(crate) fn limits(&self) -> (&Limit, &Limit) {
-        (&self.limit, self.own_limit())
     }
 }
 
@@ -192,25 +164,13 @@ impl Found {
     }
 }
 
-/// A text that shall replace another.
+/// The answer of a store that has changed buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) key: Box<str>,
-    /// The text that was found.
-    pub(crate) before: Option<Box<[u8]>>,
-    /// The text to write, and the ms for which it is kept. `None` removes it.
-    pub(crate) after: Option<(Box<str>, u64)>,
-}
-
-/// The result of [`SharedStore::replace`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Replaced {
-    Done,
-    /// A text was another one, and nothing was written. These are the store's time, in ns since 1970, and all texts.
-    Changed {
-        unix_ns: u64,
-        texts: Vec<Option<Box<[u8]>>>,
-    },
+pub(crate) struct Changed {
+    /// The store's time, in ns since 1970.
+    pub(crate) unix_ns: u64,
+    /// The buckets' texts before the change. `None`: the store had none.
+    pub(crate) texts: Vec<Option<Box<[u8]>>>,
 }
 
 /// The time that a text is kept in the store beyond the time at which it says nothing any more, in ms. So a clock that is

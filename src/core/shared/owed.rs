@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::core::shared::decide::read;
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
-use crate::core::shared::{Change, SharedMember, SharedMode};
-use crate::error::Error;
+use crate::core::shared::change::{BucketChange, Step};
+use crate::core::shared::{SharedMember, SharedMode};
 use crate::limit::Limit;
 
 /// The most buckets to which a node owes units. Units that it admits for others are not charged afterwards.
@@ -123,42 +121,12 @@ impl OwedBucket {
     pub(crate) fn member(&self) -> SharedMember {
         let OwedBucket { key, limit, unscaled, keep_ms, .. } = self.clone();
         let mode = SharedMode::CheckOnly;
-        SharedMember {
-            key,
-            limit,
-            unscaled,
-            keeps_ledger: true,
-            cost: 0,
-            mode,
-            keep_ms,
-            lease: None,
-        }
+        SharedMember { key, limit, unscaled, cost: 0, mode, keep_ms, lease: None }
     }
 
-    /// Returns the word of the bucket with the units charged, to empty at most.
-    fn charged(&self, bucket: SharedBucket, unix_ns: u64) -> Option<u64> {
-        self.limit.rule().owe(bucket.word, rule_time_ns(unix_ns), self.units, 0)
-    }
-
-    /// Returns the change of the bucket's text that charges the units; `None` if the bucket is empty already.
-    pub(crate) fn change(
-        &self,
-        before: Option<&[u8]>,
-        unix_ns: u64,
-    ) -> Result<Option<Change>, Error> {
-        let member = self.member();
-        let found = read(&self.key, &self.limit, before)?;
-        let limits = member.limits();
-        let bucket = found.guarded(limits, unix_ns);
-        let new = self.charged(bucket, unix_ns).map(|word| {
-            let charged = SharedBucket { word, ..bucket }.with_drain(limits, found, unix_ns);
-            charged.with_fill_time(&self.limit, self.keep_ms)
-        });
-        Ok(new.map(|new| {
-            let keep_ms = member.kept_ms(new, unix_ns);
-            let after = Some((new.text(&self.limit).into_boxed_str(), keep_ms));
-            Change { key: self.key.clone(), before: before.map(Into::into), after }
-        }))
+    /// Returns the change of the bucket that charges the units, down to empty.
+    pub(crate) fn change(&self) -> BucketChange {
+        BucketChange { member: self.member(), step: Step::Owe { units: self.units, max_debt: 0 } }
     }
 }
 
@@ -167,21 +135,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::factor::Factor;
 
     fn admitted(key: &str, cost: u64) -> SharedMember {
         let limit = Limit::new(20, 1, Duration::from_secs(1)).unwrap();
         let mode = SharedMode::CheckAndSpend;
-        SharedMember {
-            key: key.into(),
-            limit,
-            unscaled: None,
-            keeps_ledger: true,
-            cost,
-            mode,
-            keep_ms: 0,
-            lease: None,
-        }
+        SharedMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
     }
 
     fn taken(owed: &mut Owed, count: usize) -> Option<OwedBatch> {
@@ -273,26 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn reports_note_what_is_drained_early() {
-        let own = Limit::leaky_bucket(10, Duration::from_secs(20), 1).unwrap();
-        let limit = own.scaled(Factor::from_millionths(250_000)).unwrap().unwrap();
-        let mut owed = Owed::default();
-        let unscaled = Some(Box::new(own));
-        owed.add(&SharedMember { limit, unscaled, ..admitted("a", 10) });
-        let bucket = owed.take(1).unwrap().buckets.remove(0);
-        let unix_ns = 1_790_000_050_000_000_000;
-        let change = bucket.change(Some(b"1790000000000:10"), unix_ns).unwrap().unwrap();
-        let text = format!("1790000050000:10~{unix_ns}:1790000200001:0:0:0:0:8");
-        assert_eq!(*change.after.unwrap().0, *text);
-    }
-
-    #[test]
     fn reports_note_the_fill_time() {
         let limit = Limit::leaky_bucket(20, Duration::from_secs(1), 1).unwrap();
         let mut owed = Owed::default();
         owed.add(&SharedMember { limit, keep_ms: 90_000, ..admitted("a", 3) });
-        let bucket = owed.take(1).unwrap().buckets.remove(0);
-        let change = bucket.change(None, 1_790_000_000_000_000_000).unwrap().unwrap();
-        assert!(change.after.unwrap().0.ends_with(":3:90000"));
+        let change = owed.take(1).unwrap().buckets.remove(0).change();
+        let stepped = change.stepped(None, 1_790_000_000_000_000_000).unwrap();
+        assert!(change.written(&stepped).unwrap().0.ends_with(":3:90000"));
     }
 }

@@ -1,27 +1,24 @@
 //! The text of a bucket in the store, and the word that the rules of this program compute with.
 //!
 //! ```text
-//! text     = bucket [ "|" until { "|" end "|" units } ] [ "~" ledger ]
+//! text     = bucket [ "|" until { "|" end "|" units } ]
 //! bucket   = ""                      a bucket that was never charged
 //!          | digits                  gcra: the theoretical arrival time, in ns since 1970
 //!          | digits ":" digits [ ":" digits ]
 //!                                   the other algorithms: the time in ms since 1970, and the units; of a leaky bucket also the
 //!                                   ms in which it fills from empty by the slowest factor of its calls
 //! until    = digits                  the end of the id's block, in ms since 1970; 0 if it has none
-//! end      = digits                  the end of leases, in ms since 1970: at most two of them, the earlier one first
+//! end      = digits                  gcra: the end of leases, in ms since 1970: at most two of them, the earlier one first
 //! units    = digits                  the units of the leases that end then
-//! ledger   = digits { ":" digits }   seven numbers: those of `BucketLedger`, in its order
 //! ```
 //!
 //! A number has no sign, no blank and no needless zero. Boulder writes its times in the same decimal form, so a text without
 //! a block and leases can be read by both. The node's words count from 2020, because a word has only 39 bits of milliseconds: they last
 //! until 2037.
 
-use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, NS_PER_MS, TimedCount};
 use crate::clock::MAX_NOW_NS;
 use crate::core::shared::groups::{LeaseGroup, LeaseGroups};
-use crate::core::shared::ledger::{BucketLedger, MAX_DRAINED};
 use crate::limit::Limit;
 use crate::util::escape::Escaped;
 
@@ -43,8 +40,6 @@ pub(crate) struct SharedBucket {
     pub(crate) blocked_until_ms: u64,
     /// The units that nodes hold.
     pub(crate) leases: LeaseGroups,
-    /// By how much calls have lowered the bucket; `None` for most.
-    pub(crate) ledger: Option<BucketLedger>,
     /// The ms in which the bucket fills from empty by the slowest factor of its calls, on any node; 0 for gcra, and for a window
     /// without calls by a factor above 1.
     pub(crate) fills_in_ms: u64,
@@ -81,18 +76,22 @@ pub(crate) fn start_unix_ms(word_ms: u64) -> u64 {
     word_ms + (ORIGIN_MS - 1)
 }
 
+/// Returns the theoretical arrival time of a word, in ns since 1970.
+pub(crate) fn tat_unix_ns(word: u64) -> u64 {
+    // At most 2^63 - 1 and less than 2^61.
+    word + (ORIGIN_NS - 1)
+}
+
 impl SharedBucket {
     /// Reads the text of a bucket of `limit`. The error says what is wrong with the text.
     pub(crate) fn read(limit: &Limit, text: Option<&[u8]>) -> Result<SharedBucket, String> {
         let Some(text) = text else { return Ok(SharedBucket::default()) };
         let parts = || {
             let text = std::str::from_utf8(text).ok()?;
-            let (text, ledger) = split_at(text, '~');
-            let ledger = ledger.map_or(Some(None), |ledger| read_ledger(ledger).map(Some))?;
             let (bucket, beside) = split_at(text, '|');
             let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
             let (word, fills_in_ms) = match (bucket, Form::of(limit)) {
-                ("", _) if (until > 0 || ledger.is_some()) && leases.units() == 0 => (0, 0),
+                ("", _) if until > 0 && leases.units() == 0 => (0, 0),
                 (tat, Form::Tat) => (word_of_tat(number(tat)?)?, 0),
                 (timed, Form::TimedCount) => {
                     let (at_ms, count) = timed.split_once(':')?;
@@ -101,13 +100,11 @@ impl SharedBucket {
                     (word_of_count(number(at_ms)?, number(count)?)?, fills_in_ms)
                 }
             };
-            // In a window a lease is a charge.
-            let can_have_leases = !matches!(limit.rule(), Rule::Window(_));
+            let can_have_leases = limit.rule().gcra().is_some();
             (can_have_leases || leases.units() == 0).then_some(SharedBucket {
                 word,
                 blocked_until_ms: until,
                 leases,
-                ledger,
                 fills_in_ms,
             })
         };
@@ -125,7 +122,7 @@ impl SharedBucket {
     pub(crate) fn text(self, limit: &Limit) -> String {
         let bucket = match (self.word, Form::of(limit)) {
             (0, _) => String::new(),
-            (tat, Form::Tat) => (tat + (ORIGIN_NS - 1)).to_string(),
+            (tat, Form::Tat) => tat_unix_ns(tat).to_string(),
             (word, Form::TimedCount) => {
                 let TimedCount { at_ms, count } = TimedCount::from_word(word);
                 let timed = format!("{}:{count}", start_unix_ms(at_ms));
@@ -136,18 +133,12 @@ impl SharedBucket {
             }
         };
         let until_ms = self.blocked_until_ms;
-        let text = match until_ms == 0 && self.leases.units() == 0 {
+        match until_ms == 0 && self.leases.units() == 0 {
             true => bucket,
             false => self.leases.iter().fold(format!("{bucket}|{until_ms}"), |text, group| {
                 format!("{text}|{}|{}", group.until_ms, group.units)
             }),
-        };
-        let Some(ledger) = self.ledger else { return text };
-        let BucketLedger { began_ns, needed_until_ms, entries, .. } = ledger;
-        let BucketLedger { lowered, refunds, last_grant_ns, drained_early, .. } = ledger;
-        format!(
-            "{text}~{began_ns}:{needed_until_ms}:{entries}:{lowered}:{refunds}:{last_grant_ns}:{drained_early}"
-        )
+        }
     }
 
     /// Returns the bucket with the time in which it fills for a call. The store keeps its text as long after each later call.
@@ -184,22 +175,6 @@ fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
 /// Reads the time in which a bucket fills.
 fn fill_time(text: &str) -> Option<u64> {
     number(text).filter(|fills_in_ms| (1..=MAX_KEPT_MS).contains(fills_in_ms))
-}
-
-/// Reads a ledger.
-fn read_ledger(text: &str) -> Option<BucketLedger> {
-    let mut numbers = text.split(':').map(number);
-    let mut next = || numbers.next()?;
-    let ledger = BucketLedger {
-        began_ns: next()?,
-        needed_until_ms: next().filter(|&ms| ms <= LAST_UNIX_MS)?,
-        entries: next()?,
-        lowered: next()?,
-        refunds: next()?,
-        last_grant_ns: next()?,
-        drained_early: next().filter(|&units| units <= MAX_DRAINED)?,
-    };
-    numbers.next().is_none().then_some(ledger)
 }
 
 /// Splits a text at the first `mark`.
@@ -288,6 +263,7 @@ mod tests {
             "1|",
             "1|2|3",
             "1:2",
+            "1~2:3:4:5:6:7:8",
             "99999999999999999999",
         ] {
             assert!(SharedBucket::read(&gcra(), Some(text.as_bytes())).is_err(), "{text:?}");
@@ -311,18 +287,9 @@ mod tests {
         #[test]
         fn texts_and_words_agree(word in 1..1u64 << 62, until in 0..4_000_000_000_000u64) {
             for limit in [gcra(), window(), leaky()] {
-                let ledger = (until % 2 == 0).then_some(BucketLedger {
-                    began_ns: word,
-                    needed_until_ms: until.min(LAST_UNIX_MS),
-                    entries: 1,
-                    lowered: u64::MAX,
-                    refunds: until,
-                    last_grant_ns: 0,
-                    drained_early: word.min(MAX_DRAINED),
-                });
                 let (word, leases) = (word | 1 << 24, LeaseGroups::default());
                 let bucket =
-                    SharedBucket { word, blocked_until_ms: until, leases, ledger, fills_in_ms: 0 };
+                    SharedBucket { word, blocked_until_ms: until, leases, fills_in_ms: 0 };
                 let bucket = bucket.with_fill_time(&limit, until);
                 let text = bucket.text(&limit);
                 prop_assert_eq!(SharedBucket::read(&limit, Some(text.as_bytes())), Ok(bucket));

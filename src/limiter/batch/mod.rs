@@ -30,7 +30,7 @@ use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
 
-pub(in crate::limiter) use charge::{look, spend, returned_on_panic};
+pub(in crate::limiter) use charge::{look, returned_on_panic, spend};
 pub(in crate::limiter) use count::count;
 pub use member::{Member, MemberMode};
 #[cfg(feature = "valkey")]

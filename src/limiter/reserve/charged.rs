@@ -34,7 +34,7 @@ impl Charged {
         match self {
             Charged::Here(claim) => claim.give_back_all(),
             #[cfg(feature = "valkey")]
-            Charged::InStore(charge) => charge.begin_roll_back(),
+            Charged::InStore(charge) => charge.begin_return(),
             #[cfg(feature = "valkey")]
             Charged::FromLease(taken) => taken.give_back(),
         }

@@ -315,7 +315,7 @@ impl Claim {
     }
 
     /// Returns all units of the charge.
-    #[cfg(feature = "tower")]
+    #[cfg(any(feature = "tower", feature = "valkey"))]
     pub(crate) fn give_back_all(&self) {
         self.give_back(self.cost);
     }

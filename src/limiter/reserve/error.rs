@@ -163,8 +163,7 @@ impl ReserveError {
     }
 
     /// Whether the store of the shared limits did not answer, and the limit's
-    /// [policy](crate::limits::LimitOptions::on_error) denies; or has a text that is no bucket, or others have changed the bucket
-    /// again and again meanwhile: see [`Error::is_store_failure`]. A caller that can wait tries again.
+    /// [policy](crate::limits::LimitOptions::on_error) denies; or has a text that is no bucket: see [`Error::is_store_failure`]. A caller that can wait tries again.
     ///
     /// # Example
     ///
@@ -230,7 +229,10 @@ impl fmt::Display for ReserveError {
                 f.write_str("too far ahead: the limit grants no reservation that late")
             }
             ReserveError::NoPlaces { algorithm } => {
-                write!(f, "{algorithm} has no reservations: only gcra has; wait with until_allowed, or spend after retry_in")
+                write!(
+                    f,
+                    "{algorithm} has no reservations: only gcra has; wait with until_allowed, or spend after retry_in"
+                )
             }
             ReserveError::Blocked { left } => {
                 write!(f, "blocked: the block of the id ends in {left:?}")

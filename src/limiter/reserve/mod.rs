@@ -20,5 +20,5 @@ pub use error::ReserveError;
 pub use receipt::Receipt;
 pub use reservation::Reservation;
 #[cfg(feature = "valkey")]
-pub(in crate::limiter) use until::PendingPlace;
+pub(in crate::limiter) use until::{Next, PendingPlace, WaitState};
 pub use until::{Parking, Timer, Waiting};

@@ -310,18 +310,43 @@ struct Wait<'h, 'i> {
     state: WaitState,
 }
 
-enum WaitState {
+pub(in crate::limiter) enum WaitState {
     New,
     /// Under gcra.
     Reserved(PendingPlace),
     /// Under another algorithm. The caller spends again, until this time of the limiter's clock.
-    Retrying { until_ns: u64 },
+    Retrying {
+        until_ns: u64,
+    },
 }
 
 /// What a caller that waits does next.
-enum Next {
+pub(in crate::limiter) enum Next {
     Sleep(Duration),
     Allowed(Receipt),
+}
+
+impl Next {
+    /// A sleep of `wait`, and up to `jitter` longer.
+    pub(in crate::limiter) fn sleep(wait: Duration, jitter: Duration) -> Next {
+        Next::Sleep(wait.saturating_add(random_below(jitter)))
+    }
+}
+
+impl WaitState {
+    /// Begins to spend again and again, for at most `at_most`.
+    pub(in crate::limiter) fn retrying(handle: &KeyedLimit, at_most: Duration) -> WaitState {
+        let now_ns = handle.limiter.inner.clock.now_ns();
+        WaitState::Retrying { until_ns: now_ns.saturating_add(saturating_ns(at_most)) }
+    }
+}
+
+impl KeyedLimit {
+    /// Whether a wait that begins now ends by a time of the limiter's clock.
+    pub(in crate::limiter) fn is_in_time(&self, wait: Duration, until_ns: u64) -> bool {
+        let now_ns = self.limiter.inner.clock.now_ns();
+        now_ns.saturating_add(saturating_ns(wait)) <= until_ns
+    }
 }
 
 impl<T> Waiting<'_, T> {
@@ -337,18 +362,13 @@ impl Wait<'_, '_> {
             self.state = match self.handle.reserve(self.id, self.cost, self.at_most) {
                 Ok(place) => WaitState::Reserved(PendingPlace::new(place, self.jitter)),
                 Err(ReserveError::NoPlaces { .. }) => {
-                    let now_ns = self.handle.limiter.inner.clock.now_ns();
-                    let until_ns = now_ns.saturating_add(saturating_ns(self.at_most));
-                    WaitState::Retrying { until_ns }
+                    WaitState::retrying(self.handle, self.at_most)
                 }
                 Err(error) => return Err(error),
             };
         }
         match &mut self.state {
-            WaitState::Reserved(place) => Ok(match place.next_sleep() {
-                Some(time) => Next::Sleep(time),
-                None => Next::Allowed(place.take_receipt()),
-            }),
+            WaitState::Reserved(place) => Ok(place.next()),
             WaitState::New => unreachable!("the state was set above"),
             WaitState::Retrying { until_ns } => {
                 let until_ns = *until_ns;
@@ -360,12 +380,11 @@ impl Wait<'_, '_> {
     /// Spends, or returns how long to sleep before the next attempt.
     fn spend(&self, until_ns: u64) -> Result<Next, ReserveError> {
         let now_ns = self.handle.limiter.inner.clock.now_ns();
-        let is_in_time = |wait| now_ns.saturating_add(saturating_ns(wait)) <= until_ns;
         let mut claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::NowOrLater)?;
         if !claimed.decision.allowed() {
             let wait = claimed.decision.retry_in();
-            if claimed.refused.is_none() && is_in_time(wait) {
-                return Ok(Next::Sleep(wait.saturating_add(random_below(self.jitter))));
+            if claimed.refused.is_none() && self.handle.is_in_time(wait, until_ns) {
+                return Ok(Next::sleep(wait, self.jitter));
             }
             // The attempt that refuses the caller counts as a denial.
             claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::Now)?;
@@ -394,16 +413,15 @@ impl PendingPlace {
         PendingPlace { place: Some(place), jitter }
     }
 
-    /// The time to sleep before asking again; `None` once the reservation is granted. A second sleep is needed only if the
-    /// timer was early, or if the limiter's clock is slower than the timer's.
-    pub(in crate::limiter) fn next_sleep(&mut self) -> Option<Duration> {
-        let wait = self.place.as_ref()?.wait();
-        (!wait.is_zero()).then(|| wait.saturating_add(std::mem::take(&mut self.jitter)))
-    }
-
-    pub(in crate::limiter) fn take_receipt(&mut self) -> Receipt {
+    /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed
+    /// only if the timer was early, or if the limiter's clock is slower than the timer's.
+    pub(in crate::limiter) fn next(&mut self) -> Next {
+        let wait = self.place.as_ref().map_or(Duration::ZERO, Reservation::wait);
+        if !wait.is_zero() {
+            return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
+        }
         let receipt = self.place.take().map(Reservation::into_receipt);
-        receipt.unwrap_or(Receipt { charged: None, cost: 0 })
+        Next::Allowed(receipt.unwrap_or(Receipt { charged: None, cost: 0 }))
     }
 }
 

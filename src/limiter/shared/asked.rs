@@ -85,7 +85,7 @@ impl Drop for LocalCharges {
             // Later charges first: each rollback then finds its own charge as the last one.
             for (_, claim) in self.claims.iter().rev() {
                 // A second panic during unwinding would abort the process. A charge whose rollback panics stays.
-                let _ = catch_unwind(AssertUnwindSafe(|| claim.roll_back_to(0)));
+                let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back_all()));
             }
         }
     }

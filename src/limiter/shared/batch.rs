@@ -12,8 +12,8 @@ use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::{
-    Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, spend, strictest,
-    undone_on_panic,
+    Batch, INLINE_MEMBERS, Prepared, PreparedMembers, count, look, prepare_all, returned_on_panic,
+    spend, strictest,
 };
 use crate::limiter::needs_store::needs_store;
 use crate::limiter::reserve::Claim;
@@ -200,7 +200,7 @@ impl Batch<'_> {
         if !call.spends {
             return begin(&locals, Vec::new());
         }
-        undone_on_panic(view, &mut locals, |locals| {
+        returned_on_panic(view, &mut locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
             if !decision.allowed() {
                 count(view.inner, locals, &decision, now_ns);
@@ -296,7 +296,6 @@ fn asked_member(
         key: handle.key(entry, &limit, member.key.key.id),
         keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
         lease: None,
-        keeps_ledger: !handle.has_boulders_key(entry, &limit),
         unscaled: (member.factor != Factor::ONE)
             .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
             .flatten(),

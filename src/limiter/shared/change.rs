@@ -1,16 +1,15 @@
-//! Changes one bucket in the store: reads its text, computes the new one here, and replaces it if it has not changed.
+//! Changes one bucket in the store by a step, and computes the figures of the answer here.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::read;
-use crate::core::shared::ledger::LedgerEntry;
-use crate::core::shared::text::SharedBucket;
-use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedMode, SharedStore};
-use crate::error::{Error, ErrorKind};
+use crate::core::shared::change::{BucketChange, Step, Stepped};
+use crate::core::shared::text::rule_time_ns;
+use crate::core::shared::{Changed, SharedMember, SharedMode, SharedStore};
+use crate::decision::Decision;
+use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::outage::end_outage;
@@ -46,8 +45,11 @@ pub(super) fn find_or_call<R>(
     }
 }
 
-/// The result of a change: the new bucket, if it changes it, and the caller's answer.
-pub(super) type Changed<R> = (Option<SharedBucket>, R);
+/// A bucket that a step has changed.
+pub(super) struct ChangedBucket {
+    pub(super) member: SharedMember,
+    pub(super) stepped: Stepped,
+}
 
 impl KeyedLimit {
     /// Finds an id's bucket. `cost`: an error if it is above the limit's burst, except in shadow mode.
@@ -99,7 +101,6 @@ impl KeyedLimit {
             let key = KeyRef { limit: self.index, id };
             let member = SharedMember {
                 key: handle.key(entry, &limit, key.id),
-                keeps_ledger: !handle.has_boulders_key(entry, &limit),
                 unscaled: (factor != Factor::ONE).then(|| Box::new(unscaled)),
                 cost: 0,
                 mode: SharedMode::CheckOnly,
@@ -121,79 +122,52 @@ impl KeyedLimit {
 
     /// Changes a bucket by a task of the store, which goes on if the caller drops the future. The task calls `then` on
     /// this node with the store's answer.
-    pub(super) async fn change<R: Send + 'static, T: Send + 'static>(
+    pub(super) async fn change<T: Send + 'static>(
         &self,
         (store, member): (Arc<dyn SharedStore>, SharedMember),
-        ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R> + Send + Sync + 'static,
-        then: impl FnOnce(&KeyedLimit, Result<R, Error>) -> Result<T, Error> + Send + 'static,
+        step: Step,
+        then: impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<T, Error>
+        + Send
+        + 'static,
     ) -> Result<T, Error> {
         let (tell, changed) = oneshot::channel();
         let (handle, by) = (self.clone(), store.clone());
         store.run(Box::pin(async move {
-            let changed = handle.change_now(&*by, member, ask).await;
+            let changed = handle.change_now(&*by, member, step).await;
             let _ = tell.send(then(&handle, changed));
         }));
         answer(changed).await
     }
 
     /// Changes a bucket. The store's answer may end an outage.
-    pub(super) async fn change_now<R>(
+    pub(super) async fn change_now(
         &self,
         store: &dyn SharedStore,
         member: SharedMember,
-        ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,
-    ) -> Result<R, Error> {
-        let changed = change_bucket(store, member, ask).await?;
+        step: Step,
+    ) -> Result<ChangedBucket, Error> {
+        let change = BucketChange { member, step };
+        let Changed { unix_ns, texts } = store.change([change.clone()].into()).await?;
+        let text = texts.first().and_then(Option::as_deref);
+        let stepped = change.stepped(text, unix_ns);
+        let stepped = stepped.inspect_err(|error| store.count_unknown_text(error))?;
         end_outage(self);
-        Ok(changed)
+        Ok(ChangedBucket { member: change.member, stepped })
     }
 }
 
-pub(super) async fn change_bucket<R>(
-    store: &dyn SharedStore,
-    member: SharedMember,
-    ask: impl Fn(&SharedMember, SharedBucket, u64) -> Changed<R>,
-) -> Result<R, Error> {
-    let SharedMember { key, limit, keep_ms: at_least_ms, .. } = &member;
-    let _turn = store.turn(key).await;
-    let (began, patience) = (Instant::now(), store.patience());
-    let Found { mut unix_ns, mut texts, .. } = store.charge([member.clone()].into()).await?;
-    loop {
-        let before = texts.pop().flatten();
-        let bucket = read(key, limit, before.as_deref())
-            .inspect_err(|error| store.count_unknown_text(error))?
-            .guarded(member.limits(), unix_ns);
-        let (new, result) = ask(&member, bucket, unix_ns);
-        let Some(new) = new else { return Ok(result) };
-        let mut new = new.with_fill_time(limit, *at_least_ms);
-        new.ledger = new.ledger.filter(|_| member.keeps_ledger);
-        let is_needed = new.blocked_ns(unix_ns).is_some()
-            || new.leases.units() > 0
-            || new.ledger.is_some()
-            // A bucket that is full by this limit may owe units by that of a call with a factor.
-            || new.word != 0;
-        let after =
-            is_needed.then(|| (new.text(limit).into_boxed_str(), member.kept_ms(new, unix_ns)));
-        let change = Change { key: key.clone(), before, after };
-        match store.replace([change].into()).await? {
-            Replaced::Done => return Ok(result),
-            Replaced::Changed { unix_ns: now_ns, texts: now } => (unix_ns, texts) = (now_ns, now),
-        }
-        if began.elapsed() >= patience {
-            let text = format!(
-                "{key:?} in the store was changed by other calls again and again within {patience:?}: a longer timeout of the store gives more time"
-            );
-            return Err(Error::new(ErrorKind::StoreContended, text));
-        }
+impl ChangedBucket {
+    /// Decides a check of the bucket at a cost of 0, as the next call finds it.
+    pub(super) fn check(&self) -> Decision {
+        let now_ns = rule_time_ns(self.stepped.unix_ns);
+        self.member.limit.rule().spend(self.stepped.after().word, now_ns, 0).decision
     }
-}
 
-/// Returns the bucket after a refund or a reset, if there is another word: its ledger says so.
-pub(super) fn lowered(
-    member: &SharedMember,
-    bucket: SharedBucket,
-    unix_ns: u64,
-    word: Option<u64>,
-) -> Option<SharedBucket> {
-    word.map(|word| bucket.with_entry(member.own_limit(), unix_ns, word, LedgerEntry::Refund))
+    /// Returns the decision `of_step` of a refund or a reset with the figures that the next call finds: the units that nodes
+    /// hold are not in the bucket.
+    pub(super) fn figures_of(&self, of_step: Decision) -> Decision {
+        let now_ns = rule_time_ns(self.stepped.unix_ns);
+        let found = self.member.limit.rule().refund(self.stepped.after().word, now_ns, 0);
+        of_step.with_figures_of(found.decision)
+    }
 }

@@ -1,8 +1,6 @@
 //! Makes the result of a decided batch from its members.
 
-use crate::core::shared::decide::{decide, read};
-use crate::core::shared::reversible::ReversibleCharge;
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::decide::{charge_mark, decide};
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::limiter::batch::{MemberMode, Trial};
@@ -133,6 +131,8 @@ impl Counted {
             return None;
         }
         let store = self.handle.limiter.inner.shared.as_ref()?.store.clone();
+        let text = found.texts.get(at)?.as_deref();
+        let mark = charge_mark(to_store, text, found.unix_ns_of(at));
         let mode = SharedMode::CheckOnly;
         let member = SharedMember { cost: 0, mode, lease: None, ..to_store.clone() };
         Some(Charged::InStore(Box::new(ChargedInStore {
@@ -142,26 +142,10 @@ impl Counted {
             member,
             factor: self.factor,
             cost: self.cost,
-            is_charged,
-            reversible: reversible(to_store, at, found).filter(|_| is_charged),
-            applied: self.handle.applied_limit(self.key.as_ref().id),
+            mark: mark.filter(|_| is_charged),
+            reserved: None,
         })))
     }
-}
-
-/// Returns the record for a rollback of a member's charge; `None` if it cannot be rolled back.
-fn reversible(member: &SharedMember, at: usize, found: &Found) -> Option<ReversibleCharge> {
-    if member.lease.is_some() || !member.keeps_ledger {
-        return None;
-    }
-    let (limit, text) = (&member.limit, found.texts.get(at)?.as_deref());
-    let unix_ns = found.unix_ns_of(at);
-    let found = read(&member.key, limit, text).ok()?;
-    let limits = member.limits();
-    let before = found.guarded(limits, unix_ns);
-    let word = limit.rule().spend(before.word, rule_time_ns(unix_ns), member.cost).word?;
-    let after = SharedBucket { word, ..before }.with_drain(limits, found, unix_ns);
-    ReversibleCharge::new(limits, found, after, unix_ns)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -176,30 +160,11 @@ mod tests {
             key: "a".into(),
             limit: limit.clone(),
             unscaled: None,
-            keeps_ledger: true,
             cost: 2,
             mode: SharedMode::CheckAndSpend,
             keep_ms: 0,
             lease: None,
         }
-    }
-
-    /// Servers of a cluster have their own clocks.
-    #[test]
-    fn rollbacks_know_the_text_and_its_time() {
-        let at_ns = 1_790_000_000_000_000_000;
-        let times = vec![at_ns + 7, at_ns];
-        let limit = Limit::new(5, 1, Duration::from_secs(60)).unwrap();
-        let spent = |bucket: SharedBucket, cost| {
-            let word = limit.rule().spend(bucket.word, rule_time_ns(at_ns), cost).word.unwrap();
-            SharedBucket { word, ..bucket }
-        };
-        let before = spent(SharedBucket::default(), 1);
-        let member = member_of(&limit);
-        let texts = vec![None, Some(before.text(&limit).into_bytes().into())];
-        let found = Found { unix_ns: at_ns + 7, denied: None, texts, leased: vec![0; 2], times };
-        let charge = ReversibleCharge::new((&limit, &limit), before, spent(before, 2), at_ns);
-        assert_eq!(format!("{:?}", reversible(&member, 1, &found)), format!("{charge:?}"));
     }
 
     #[test]

@@ -113,7 +113,7 @@ async fn explain_now(
     let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
     let bucket = read(&member.key, limit, text)
         .inspect_err(|error| store.count_unknown_text(error))?
-        .guarded((limit, limit), found.unix_ns);
+        .guarded(limit, found.unix_ns);
     let decision_at = |cost| {
         let asked = SharedMember { cost, ..member.clone() };
         let decided = decide(&[asked], &found.texts, found.unix_ns)?;

@@ -134,7 +134,6 @@ impl Limiter {
                 key: handle.key(entry, limit, key.id),
                 limit: limit.clone(),
                 unscaled: None,
-                keeps_ledger: true,
                 cost: 0,
                 mode: SharedMode::SpendOnly,
                 keep_ms: keep_ms(view, key.limit, tag, limit),

@@ -47,11 +47,7 @@ use crate::shared::Store;
 use crate::store::key::{LimitIndex, LimitTag};
 
 impl StoreHandle {
-    /// Whether the buckets of a limit have Boulder's keys. Boulder may write them as well, and reads a time alone.
-    fn has_boulders_key(&self, entry: &Entry, limit: &Limit) -> bool {
-        self.boulders_number(entry, limit).is_some()
-    }
-
+    /// Returns Boulder's number of a limit whose buckets have Boulder's keys.
     #[cfg(feature = "boulder")]
     fn boulders_number(&self, entry: &Entry, limit: &Limit) -> Option<usize> {
         let has_boulders_form = self.store.has_boulder_keys() && limit.rule().gcra().is_some();

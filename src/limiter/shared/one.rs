@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use crate::algorithm::factor::Factor;
-use crate::core::shared::SharedMember;
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::change::{Step, Stepped};
+use crate::core::shared::text::rule_time_ns;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::shared::asked::SharedCall;
-use crate::limiter::shared::change::{Changed, Where, find_or_call, lowered};
+use crate::limiter::shared::change::{ChangedBucket, Where, find_or_call};
 use crate::limits::Id;
 #[cfg(feature = "tracing")]
 use crate::observe::events;
 use crate::store::key::Key;
-use crate::util::time::saturating_ns;
-
-const NS_PER_MS: u64 = 1_000_000;
 
 impl KeyedLimit {
     /// Like [`spend`](KeyedLimit::spend), for a limit that may be [shared](crate::limits::Shared): asks the store where
@@ -104,12 +101,12 @@ impl KeyedLimit {
         }
     }
 
-    /// Like [`refund`](KeyedLimit::refund), for a limit that may be [shared](crate::limits::Shared): reads the bucket and
-    /// replaces it if no other caller has changed it meanwhile, which takes two answers of the store.
+    /// Like [`refund`](KeyedLimit::refund), for a limit that may be [shared](crate::limits::Shared).
     ///
     /// # Errors
     ///
-    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket again and again meanwhile.
+    /// As [`spend_shared`](KeyedLimit::spend_shared); and [`Error::is_store_failure`] if the store does not answer in time. The units
+    /// may be returned then or not.
     pub async fn refund_shared<'a>(
         &self,
         id: impl Into<Id<'a>>,
@@ -130,15 +127,15 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let refund = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-            let limit = &member.limit;
-            // In shadow mode it is no error.
-            let cost = if cost > limit.burst() { 0 } else { cost };
-            let outcome = limit.rule().refund(bucket.word, rule_time_ns(unix_ns), cost);
-            let new = lowered(member, bucket, unix_ns, outcome.word);
-            (new, with_leased_units(member, new, unix_ns, outcome.decision))
+        // In shadow mode a cost above the burst is no error.
+        let units = if cost > member.limit.burst() { 0 } else { cost };
+        let refunded = move |changed: &ChangedBucket| {
+            let ChangedBucket { member, stepped } = changed;
+            let now_ns = rule_time_ns(stepped.unix_ns);
+            member.limit.rule().refund(stepped.before.word, now_ns, units).decision
         };
-        self.change((store, member), refund, forgetting_denial(self.key_of(id)?)).await
+        let then = forgetting_denial(self.key_of(id)?, refunded);
+        self.change((store, member), Step::Refund { units }, then).await
     }
 
     /// Like [`reset`](KeyedLimit::reset), for a limit that may be [shared](crate::limits::Shared). See
@@ -153,12 +150,13 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let reset = |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-            let outcome = member.limit.rule().reset(bucket.word, rule_time_ns(unix_ns));
-            let new = lowered(member, bucket, unix_ns, outcome.word);
-            (new, with_leased_units(member, new, unix_ns, outcome.decision))
+        let reset = |changed: &ChangedBucket| {
+            let ChangedBucket { member, stepped } = changed;
+            let now_ns = rule_time_ns(stepped.unix_ns);
+            member.limit.rule().reset(stepped.before.word, now_ns).decision
         };
-        self.change((store, member), reset, forgetting_denial(self.key_of(id)?)).await
+        let then = forgetting_denial(self.key_of(id)?, reset);
+        self.change((store, member), Step::Reset, then).await
     }
 
     /// Like [`block`](KeyedLimit::block), for a limit that may be [shared](crate::limits::Shared): denies the id on all
@@ -178,21 +176,18 @@ impl KeyedLimit {
                 Where::Here(left) => return Ok(left),
                 Where::InStore(store, member) => (store, member),
             };
-        let block = move |_: &SharedMember, bucket: SharedBucket, unix_ns: u64| {
-            let end_ns = unix_ns.saturating_add(saturating_ns(time));
-            let until_ms = end_ns.div_ceil(NS_PER_MS).max(bucket.blocked_until_ms);
-            blocked_until(bucket, until_ms, unix_ns)
-        };
         let key = self.key_of(id)?;
-        let note = move |handle: &KeyedLimit, left_ns: Result<Option<u64>, Error>| {
-            let (id, left_ns) = (key.as_ref().id, left_ns?.unwrap_or(0));
+        let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            let Stepped { unix_ns, before, new, .. } = changed?.stepped;
+            let left_ns = new.unwrap_or(before).blocked_ns(unix_ns).unwrap_or(0);
+            let id = key.as_ref().id;
             handle.note_block(id, left_ns);
             let left = Duration::from_nanos(left_ns);
             #[cfg(feature = "tracing")]
             events::block(handle.logged(id), left);
             Ok(left)
         };
-        self.change((store, member), block, note).await
+        self.change((store, member), Step::Block { time }, note).await
     }
 
     /// Like [`unblock`](KeyedLimit::unblock), for a limit that may be [shared](crate::limits::Shared). Returns whether the
@@ -206,14 +201,10 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.unblock(id))? {
             Where::Here(was_blocked) => Ok(was_blocked),
             Where::InStore(store, member) => {
-                let unblock = |_: &SharedMember, bucket: SharedBucket, unix_ns| {
-                    let was_blocked = bucket.blocked_ns(unix_ns).is_some();
-                    let (changed, _) = blocked_until(bucket, 0, unix_ns);
-                    (changed, was_blocked)
-                };
                 let key = self.key_of(id)?;
-                let note = move |handle: &KeyedLimit, was_blocked: Result<bool, Error>| {
-                    let (id, was_blocked) = (key.as_ref().id, was_blocked?);
+                let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+                    let Stepped { unix_ns, before, .. } = changed?.stepped;
+                    let (id, was_blocked) = (key.as_ref().id, before.blocked_ns(unix_ns).is_some());
                     handle.forget_denial(id);
                     #[cfg(feature = "tracing")]
                     if was_blocked {
@@ -221,7 +212,7 @@ impl KeyedLimit {
                     }
                     Ok(was_blocked)
                 };
-                self.change((store, member), unblock, note).await
+                self.change((store, member), Step::Unblock, note).await
             }
         }
     }
@@ -240,42 +231,23 @@ impl KeyedLimit {
         match find_or_call(|| self.place_while_off(id), || self.blocked(id))? {
             Where::Here(left) => Ok(left),
             Where::InStore(store, member) => {
-                let look = |_: &SharedMember, bucket: SharedBucket, unix_ns| {
-                    (None, bucket.blocked_ns(unix_ns))
-                };
-                let left = self.change((store, member), look, |_, left| left);
-                Ok(left.await?.map(Duration::from_nanos))
+                let looked = self.change((store, member), Step::Look, |_, looked| looked).await?;
+                let Stepped { unix_ns, before, .. } = looked.stepped;
+                Ok(before.blocked_ns(unix_ns).map(Duration::from_nanos))
             }
         }
     }
 }
 
-/// Makes the last step of a refund or a reset on this node: a kept denial of the id is forgotten.
-fn forgetting_denial<R>(
+/// Makes the last step of a refund or a reset on this node: a kept denial of the id is forgotten. `decision` is that of the step.
+fn forgetting_denial(
     key: Key,
-) -> impl FnOnce(&KeyedLimit, Result<R, Error>) -> Result<R, Error> + Send + 'static {
-    move |handle, changed| changed.inspect(|_| handle.forget_denial(key.as_ref().id))
-}
-
-/// Returns the decision of a refund or a reset with the figures that the next call finds: the units that nodes hold are not in
-/// the bucket.
-fn with_leased_units(
-    member: &SharedMember,
-    new: Option<SharedBucket>,
-    unix_ns: u64,
-    decision: Decision,
-) -> Decision {
-    let Some(new) = new else { return decision };
-    let guarded = new.with_guard(member.limits(), unix_ns);
-    if guarded.word == new.word {
-        return decision;
+    decision: impl Fn(&ChangedBucket) -> Decision + Send + 'static,
+) -> impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<Decision, Error> + Send + 'static
+{
+    move |handle, changed| {
+        let changed = changed?;
+        handle.forget_denial(key.as_ref().id);
+        Ok(changed.figures_of(decision(&changed)))
     }
-    let figures = member.limit.rule().refund(guarded.word, rule_time_ns(unix_ns), 0).decision;
-    decision.with_figures_of(figures)
-}
-
-/// Sets the end of a bucket's block; returns the bucket if it has changed, and the ns until the end.
-fn blocked_until(bucket: SharedBucket, until_ms: u64, unix_ns: u64) -> Changed<Option<u64>> {
-    let new = SharedBucket { blocked_until_ms: until_ms, ..bucket };
-    ((new != bucket).then_some(new), new.blocked_ns(unix_ns))
 }

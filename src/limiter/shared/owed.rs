@@ -1,16 +1,12 @@
 //! Charges what this node has admitted while the store did not answer, once it answers again.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::core::shared::owed::OwedBucket;
-use crate::core::shared::{Change, Found, Replaced, SharedMember, SharedStore};
+use crate::core::shared::{SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::shared::outage::begin_outage;
-
-/// How often buckets are charged together, if others change some of them meanwhile.
-const MAX_TRIES: usize = 8;
 
 /// The most buckets that one call to the store reads or changes.
 const A_CALL: usize = 64;
@@ -51,62 +47,24 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
 async fn charge(store: &dyn SharedStore, buckets: &[OwedBucket]) -> Result<(), Error> {
     let members: Arc<[SharedMember]> = buckets.iter().map(OwedBucket::member).collect();
     let is_split = store.is_split(&members);
-    let Found { mut unix_ns, mut texts, .. } = store.charge(members).await?;
-    if is_split {
-        // In several slots of a cluster, whose servers have answered.
+    let found = store.charge(members).await?;
+    if is_split || found.denied.is_some() {
+        // In several slots of a cluster, whose servers have answered; or a text is no bucket.
         charge_each(store, buckets).await;
         return Ok(());
     }
-    let mut asked: Vec<&OwedBucket> = buckets.iter().collect();
-    for _ in 0..MAX_TRIES {
-        let mut changes: Vec<Change> = Vec::with_capacity(asked.len());
-        let mut changing = Vec::with_capacity(asked.len());
-        for (bucket, text) in asked.into_iter().zip(&texts) {
-            if let Some(change) = bucket.change(text.as_deref(), unix_ns)? {
-                changes.push(change);
-                changing.push(bucket);
-            }
-        }
-        asked = changing;
-        if asked.is_empty() {
-            return Ok(());
-        }
-        match store.replace(changes.into()).await {
-            Ok(Replaced::Changed { unix_ns: now_ns, texts: now }) => {
-                (unix_ns, texts) = (now_ns, now)
-            }
-            Ok(Replaced::Done) | Err(_) => return Ok(()),
-        }
-    }
-    // Others change some of them all the time: each for itself has more luck.
-    for bucket in asked {
-        charge_one(store, bucket).await;
-    }
+    let _ = store.change(buckets.iter().map(OwedBucket::change).collect()).await;
     Ok(())
 }
 
+/// Charges buckets one after the other. The units of one that fails are lost.
 async fn charge_each(store: &dyn SharedStore, buckets: &[OwedBucket]) {
     for bucket in buckets {
-        charge_one(store, bucket).await;
-    }
-}
-
-/// Charges one bucket. If it fails, the units are lost.
-async fn charge_one(store: &dyn SharedStore, bucket: &OwedBucket) {
-    let _turn = store.turn(&bucket.key).await;
-    let (began, patience) = (Instant::now(), store.patience());
-    let Ok(found) = store.charge([bucket.member()].into()).await else { return };
-    let Found { mut unix_ns, mut texts, .. } = found;
-    loop {
-        let change = bucket
-            .change(texts.pop().flatten().as_deref(), unix_ns)
-            .inspect_err(|error| store.count_unknown_text(error));
-        let Ok(Some(change)) = change else { return };
-        match store.replace([change].into()).await {
-            Ok(Replaced::Changed { unix_ns: now_ns, texts: now }) if began.elapsed() < patience => {
-                (unix_ns, texts) = (now_ns, now);
-            }
-            _ => return,
+        if let Ok(changed) = store.change([bucket.change()].into()).await
+            && let Some(text) = changed.texts.first()
+        {
+            let stepped = bucket.change().stepped(text.as_deref(), changed.unix_ns);
+            let _ = stepped.inspect_err(|error| store.count_unknown_text(error));
         }
     }
 }

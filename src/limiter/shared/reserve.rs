@@ -1,16 +1,16 @@
 //! Reservations and estimates of limits that several nodes share.
 //!
-//! A reservation reads the bucket, computes the new one here, and replaces it if no other caller has changed it meanwhile.
-//! Its time is the store's. The node waits from the moment at which it has the answer, so that its wait never ends before
-//! the store's time has come.
+//! A reservation is one step of the store, and its time is the store's. The node waits from the moment at which it has the
+//! answer, so that its wait never ends before the store's time has come.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::factor::Factor;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::core::shared::change::{Step, Stepped};
 use crate::core::shared::outage::Policy;
-use crate::core::shared::reversible::{Refused, Reserved, reserve};
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::text::{rule_time_ns, unix_ms};
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
@@ -33,7 +33,7 @@ pub(super) struct Terms {
     pub(super) policy: Policy,
 }
 
-/// A grant of the store. If it is dropped before its caller has it, the charge is rolled back.
+/// A grant of the store. If it is dropped before its caller has it, the reservation is cancelled.
 struct Granted {
     charged: Option<Box<ChargedInStore>>,
     wait_ns: u64,
@@ -44,18 +44,17 @@ struct Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         if let Some(charged) = &self.charged {
-            charged.begin_roll_back();
+            charged.begin_cancel();
         }
     }
 }
 
 impl KeyedLimit {
     /// Like [`reserve`](KeyedLimit::reserve), for a limit that may be [shared](crate::limits::Shared): reservations of all
-    /// nodes are granted in the order in which the store has them. Takes two answers of the store.
+    /// nodes are granted in the order in which the store has them.
     ///
-    /// A reservation of a shared limit that is [cancelled](Reservation::cancel) returns its units as far as the store's rule
-    /// allows: all of them if no later charge is behind it. A future that is dropped before it is ready keeps nothing: the
-    /// store's charge for it is rolled back.
+    /// A reservation of a shared limit that is [cancelled](Reservation::cancel) before its time returns its units if no later
+    /// charge is behind it; else its place stays empty. A future that is dropped before it is ready cancels its reservation.
     ///
     /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
     /// waits: the units are there at once, or the call returns the store's error.
@@ -63,8 +62,7 @@ impl KeyedLimit {
     /// # Errors
     ///
     /// As [`reserve`](KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the store does not
-    /// answer and the policy denies, if it has a text that is no bucket, or if other callers have changed the bucket again and
-    /// again meanwhile; or with [`Error::is_leased`] if the limit is [`Leased`](crate::limits::Shared::Leased): units that
+    /// answer and the policy denies, or if it has a text that is no bucket; or with [`Error::is_leased`] if the limit is [`Leased`](crate::limits::Shared::Leased): units that
     /// nodes hold in leases have no order.
     ///
     /// # Example
@@ -107,6 +105,10 @@ impl KeyedLimit {
                     reservation => return reservation,
                 }
             };
+            let limit = self.limit_for(id)?;
+            if let Some(limit) = limit.filter(|limit| limit.rule().gcra().is_none()) {
+                return Err(ReserveError::NoPlaces { algorithm: limit.rule().name() });
+            }
             if terms.is_shadow {
                 let (_, receipt) = self.spend_estimate_shared(id, cost).await?;
                 let receipt = receipt.unwrap_or(Receipt { charged: None, cost });
@@ -286,47 +288,35 @@ impl Asked {
     ) -> Result<Result<Granted, ReserveError>, Error> {
         let Asked { handle, key, member, cost, at_most } = self;
         let at_most_ns = saturating_ns(at_most);
-        let ask = |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-            let limit = &member.limit;
-            match reserve(limit, bucket, unix_ns, cost, at_most_ns) {
-                Ok(Reserved { new, charge, wait_ns }) => {
-                    let (word, now_ns) = (new.unwrap_or(bucket).word, rule_time_ns(unix_ns));
-                    let after = limit.rule().spend(word, now_ns, 0).decision;
-                    (new, Ok((charge, wait_ns, after)))
-                }
-                Err(refused) => (None, Err(refused)),
+        let step = if cost == 0 { Step::Look } else { Step::Reserve { units: cost, at_most_ns } };
+        let changed = handle.change_now(&*store, member.clone(), step).await?;
+        let Stepped { unix_ns, before, new, .. } = changed.stepped;
+        if let Some(left_ns) = before.blocked_ns(unix_ns) {
+            let left = Duration::from_nanos(left_ns);
+            return Ok(Err(ReserveError::Blocked { left }));
+        }
+        let (rule, now_ns, after) = (member.limit.rule(), rule_time_ns(unix_ns), changed.check());
+        let not_in_time =
+            |wait_ns| Ok(Err(ReserveError::NotInTime { needed: Duration::from_nanos(wait_ns) }));
+        if cost == 0 {
+            let wait_ns = if after.allowed() { 0 } else { saturating_ns(after.retry_in()) };
+            if wait_ns > at_most_ns {
+                return not_in_time(wait_ns);
             }
+            return Ok(Ok(Granted { charged: None, wait_ns, after }));
+        }
+        let Some(grant) = rule.reserve(before.word, now_ns, cost) else {
+            return Ok(Err(ReserveError::TooFarAhead));
         };
-        let reserved = handle.change_now(&*store, member.clone(), ask).await?;
-        let (charge, wait_ns, after) = match reserved {
-            Ok(reserved) => reserved,
-            Err(refused) => return Ok(Err(reserve_error(refused))),
-        };
-        let applied = handle.applied_limit(key.as_ref().id);
-        let reversible = charge.filter(|_| member.keeps_ledger);
-        let charged = ChargedInStore {
-            handle,
-            key,
-            store,
-            member,
-            factor: Factor::ONE,
-            cost,
-            is_charged: true,
-            reversible,
-            applied,
-        };
+        let wait_ns = grant.at_ns - now_ns;
+        if new.is_none() {
+            // While nodes hold units, no reservation waits.
+            let leased_ms = before.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+            return not_in_time(wait_ns.max(leased_ms * NS_PER_MS));
+        }
+        let (mark, reserved) = (Some(rule.charge_mark(grant.word)), Some(grant.word));
+        let factor = Factor::ONE;
+        let charged = ChargedInStore { handle, key, store, member, factor, cost, mark, reserved };
         Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }))
-    }
-}
-
-fn reserve_error(refused: Refused) -> ReserveError {
-    match refused {
-        Refused::NotInTime { wait_ns } => {
-            ReserveError::NotInTime { needed: Duration::from_nanos(wait_ns) }
-        }
-        Refused::TooFarAhead => ReserveError::TooFarAhead,
-        Refused::Blocked { left_ns } => {
-            ReserveError::Blocked { left: Duration::from_nanos(left_ns) }
-        }
     }
 }

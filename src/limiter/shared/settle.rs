@@ -6,7 +6,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{
-    Charged, Parking, PendingPlace, Receipt, Reservation, ReserveError, Timer, Waiting,
+    Charged, Next, Parking, PendingPlace, Receipt, Reservation, ReserveError, Timer, WaitState,
+    Waiting,
 };
 use crate::limits::Id;
 use crate::util::block_on::block_on;
@@ -15,14 +16,13 @@ impl Receipt {
     /// Like [`settle`](Receipt::settle), for a charge in the store of shared limits: returns when the store has settled it.
     /// A receipt of a local limit is settled at the first poll.
     ///
-    /// A settlement below the estimate returns what the rule of one node returns. It returns nothing while nodes hold leases of
-    /// the bucket, as they do while a limit changes from `leased` to `exact`. A future that is dropped before its first poll
-    /// settles nothing, and one that is dropped later goes on without its caller.
+    /// A future that is dropped before its first poll settles nothing, and one that is dropped later goes on without its
+    /// caller.
     ///
     /// # Errors
     ///
-    /// [`Error::is_store_failure`] if the store does not answer in time or has a text that is no bucket, or if other callers
-    /// have changed the bucket again and again meanwhile. The estimate may stay charged then.
+    /// [`Error::is_store_failure`] if the store does not answer in time or has a text that is no bucket. The estimate may
+    /// stay charged then.
     ///
     /// # Example
     ///
@@ -72,7 +72,7 @@ impl KeyedLimit {
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let mail = Limiter::with_options(limits, options).limit("Mail")?;
     /// for _ in 0..3 {
-    ///     mail.until_allowed_shared("alice", 1, tokio::time::sleep).await?; // 2 ms apart
+    ///     mail.until_allowed_shared("alice", 1, Duration::MAX, tokio::time::sleep).await?; // 2 ms apart
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -82,9 +82,10 @@ impl KeyedLimit {
         &self,
         id: impl Into<Id<'a>>,
         cost: u64,
+        at_most: Duration,
         timer: impl Timer,
     ) -> Result<Receipt, ReserveError> {
-        self.waiting(timer).until_allowed_shared(id, cost).await
+        self.waiting(at_most, timer).until_allowed_shared(id, cost).await
     }
 
     /// Like [`reserve_shared`](KeyedLimit::reserve_shared), for a thread: see
@@ -186,12 +187,13 @@ impl<T: Timer> Waiting<'_, T> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let reservation = self.handle.reserve_shared(id, cost, self.at_most).await?;
-        let mut place = PendingPlace::new(reservation, self.jitter);
-        while let Some(time) = place.next_sleep() {
-            self.timer.sleep(time).await;
+        let mut wait = SharedWait::new(self.handle, id.into(), cost, (self.at_most, self.jitter));
+        loop {
+            match wait.next().await? {
+                Next::Sleep(time) => self.timer.sleep(time).await,
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
         }
-        Ok(place.into_receipt())
     }
 }
 
@@ -223,11 +225,60 @@ impl Waiting<'_, Parking> {
         id: impl Into<Id<'a>>,
         cost: u64,
     ) -> Result<Receipt, ReserveError> {
-        let reservation = self.handle.reserve_blocking(id, cost, self.at_most)?;
-        let mut place = PendingPlace::new(reservation, self.jitter);
-        while let Some(time) = place.next_sleep() {
-            std::thread::sleep(time);
+        let mut wait = SharedWait::new(self.handle, id.into(), cost, (self.at_most, self.jitter));
+        loop {
+            match block_on(wait.next())? {
+                Next::Sleep(time) => std::thread::sleep(time),
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
         }
-        Ok(place.into_receipt())
+    }
+}
+
+/// A wait of a caller for a limit that may be shared.
+struct SharedWait<'h, 'i> {
+    handle: &'h KeyedLimit,
+    id: Id<'i>,
+    cost: u64,
+    at_most: Duration,
+    jitter: Duration,
+    state: WaitState,
+}
+
+impl<'h, 'i> SharedWait<'h, 'i> {
+    fn new(
+        handle: &'h KeyedLimit,
+        id: Id<'i>,
+        cost: u64,
+        (at_most, jitter): (Duration, Duration),
+    ) -> SharedWait<'h, 'i> {
+        SharedWait { handle, id, cost, at_most, jitter, state: WaitState::New }
+    }
+
+    async fn next(&mut self) -> Result<Next, ReserveError> {
+        let SharedWait { handle, id, cost, at_most, jitter, .. } = *self;
+        if let WaitState::New = self.state {
+            self.state = match handle.reserve_shared(id, cost, at_most).await {
+                Ok(place) => WaitState::Reserved(PendingPlace::new(place, jitter)),
+                Err(ReserveError::NoPlaces { .. }) => WaitState::retrying(handle, at_most),
+                Err(error) => return Err(error),
+            };
+        }
+        match &mut self.state {
+            WaitState::Reserved(place) => Ok(place.next()),
+            WaitState::New => unreachable!("the state was set above"),
+            WaitState::Retrying { until_ns } => {
+                let (decision, receipt) = handle.spend_estimate_shared(id, cost).await?;
+                if let Some(receipt) = receipt {
+                    return Ok(Next::Allowed(receipt));
+                }
+                let wait = decision.retry_in();
+                match !decision.blocked() && handle.is_in_time(wait, *until_ns) {
+                    true => Ok(Next::sleep(wait, jitter)),
+                    false if decision.blocked() => Err(ReserveError::Blocked { left: wait }),
+                    false => Err(ReserveError::NotInTime { needed: wait }),
+                }
+            }
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
+use crate::core::shared::change::Step;
+use crate::core::shared::text::rule_time_ns;
 use crate::core::shared::{SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::error::Error;
@@ -12,20 +13,19 @@ use crate::limiter::scaled::ScaledLimit;
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::batch::Begun;
-use crate::limiter::shared::change::{Where, find_or_call};
+use crate::limiter::shared::change::{ChangedBucket, Where, find_or_call};
 use crate::limiter::shared::outage::decide_without;
 use crate::limiter::shared::reserve::Terms;
 use crate::limits::Id;
 use crate::util::block_on::block_on;
 
 impl KeyedLimit {
-    /// Like [`spend_up_to`](KeyedLimit::spend_up_to), for a limit that may be [shared](crate::limits::Shared). Takes two
-    /// answers of the store. Units that nodes hold in leases are not there.
+    /// Like [`spend_up_to`](KeyedLimit::spend_up_to), for a limit that may be [shared](crate::limits::Shared). Units
+    /// that nodes hold in leases are not there.
     ///
     /// # Errors
     ///
-    /// As [`spend_shared`](KeyedLimit::spend_shared); also if others have changed the bucket again and again meanwhile. If the
-    /// store does not answer in time, the limit's [policy](crate::limits::LimitOptions::on_error) grants all units or none.
+    /// As [`spend_shared`](KeyedLimit::spend_shared). If the store does not answer in time, the limit's [policy](crate::limits::LimitOptions::on_error) grants all units or none.
     ///
     /// # Example
     ///
@@ -65,24 +65,24 @@ impl KeyedLimit {
             }
         };
         let (key, asked) = (self.key_of(id)?, member.clone());
-        let grant = move |member: &SharedMember, bucket: SharedBucket, unix_ns: u64| {
-            let limit = &member.limit;
-            let (rule, now_ns) = (limit.rule(), rule_time_ns(unix_ns));
-            let most = most.min(limit.burst());
-            if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
-                let asked = rule.spend(bucket.word, now_ns, most.min(1)).decision;
-                let free = rule.spend(bucket.word, now_ns, 0).decision;
+        let at_most = most.min(member.limit.burst());
+        let granted_by = move |changed: ChangedBucket| {
+            let ChangedBucket { member, stepped } = changed;
+            let (rule, now_ns) = (member.limit.rule(), rule_time_ns(stepped.unix_ns));
+            let word = stepped.before.word;
+            if let Some(left_ns) = stepped.before.blocked_ns(stepped.unix_ns) {
+                let asked = rule.spend(word, now_ns, at_most.min(1)).decision;
+                let free = rule.spend(word, now_ns, 0).decision;
                 let asked = if asked.allowed() { free } else { asked };
-                return (None, (0, asked.under_block(left_ns)));
+                return (0, asked.under_block(left_ns));
             }
-            let (units, outcome) = rule.spend_up_to(bucket.word, now_ns, most);
-            let word = outcome.word.filter(|_| units > 0);
-            (word.map(|word| SharedBucket { word, ..bucket }), (units, outcome.decision))
+            (stepped.units, rule.spend_up_to(word, now_ns, at_most).1.decision)
         };
-        let count = move |handle: &KeyedLimit, granted| {
+        let count = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            let granted = changed.map(granted_by);
             handle.granted(key.as_ref().id, (granted, most), (asked, terms))
         };
-        self.change((store, member), grant, count).await
+        self.change((store, member), Step::SpendUpTo { most: at_most }, count).await
     }
 
     /// Counts a partial grant, or decides it by the limit's policy if the store does not.
@@ -155,12 +155,9 @@ impl KeyedLimit {
             Where::Here(decision) => return Ok(decision),
             Where::InStore(store, member) => (store, member),
         };
-        let drain = move |member: &SharedMember, bucket: SharedBucket, unix_ns| {
-            let rule = member.limit.rule();
-            let outcome = rule.drain(bucket.word, rule_time_ns(unix_ns), leave);
-            (outcome.word.map(|word| SharedBucket { word, ..bucket }), outcome.decision)
-        };
-        self.change((store, member), drain, |_, drained| drained).await
+        let drained =
+            self.change((store, member), Step::Drain { leave }, |_, drained| drained).await?;
+        Ok(drained.figures_of(drained.check()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::terms::check_options;
 #[cfg(feature = "valkey")]
-use super::terms::{custom_and_shared, sharing_faults};
+use super::terms::{sharing_faults, unshareable};
 use super::{Entry, Limits, Override, OverrideTerms, SourceLine, SourcePath, TermsIndex};
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
@@ -458,8 +458,8 @@ impl Entry {
 
     fn check_algorithm(&self, limit: Option<&Limit>) -> Result<(), String> {
         #[cfg(feature = "valkey")]
-        if let Some(Rule::Custom(rule)) = limit.map(Limit::rule).filter(|_| self.is_shared()) {
-            return Err(custom_and_shared(rule.name()));
+        if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), &self.options)) {
+            return Err(text);
         }
         match (limit.map(Limit::algorithm), self.algorithm) {
             (Some(new), Some(known)) if new != known => Err(format!(

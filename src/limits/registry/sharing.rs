@@ -4,7 +4,7 @@ use super::Entry;
 
 #[cfg(feature = "valkey")]
 use {
-    super::{LimitEntry, Limits, LimitsBuilder, shadow::is_name, terms::custom_and_shared},
+    super::{LimitEntry, Limits, LimitsBuilder, shadow::is_name, terms::unshareable},
     crate::algorithm::{factor::Factor, rule::Rule},
     crate::error::{Error, ErrorKind},
     crate::limits::{LimitOptions, OnError, Shared, StoreOptions, sharing::Sharing},
@@ -36,19 +36,12 @@ impl Entry {
         &self.options.sharing
     }
 
-    #[cfg(feature = "valkey")]
-    fn custom_algorithm(&self) -> Option<&'static str> {
-        self.algorithm.filter(|name| !Rule::BUILT_IN.contains(name))
-    }
-
     /// Checks that a limit with these options can have the algorithm that its overrides have.
     #[cfg(feature = "valkey")]
     pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
-        match self.custom_algorithm() {
-            Some(custom) if options.sharing.shared != Shared::Local => {
-                Err(custom_and_shared(custom))
-            }
-            _ => Ok(()),
+        match self.algorithm.and_then(|algorithm| unshareable(algorithm, options)) {
+            Some(text) => Err(text),
+            None => Ok(()),
         }
     }
 }
@@ -81,7 +74,8 @@ impl Limits {
     }
 
     /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
-    /// Limits with a custom algorithm cannot be shared, and stay local. For a simulation of several nodes.
+    /// Limits with a custom algorithm cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
+    /// exact. For a simulation of several nodes.
     ///
     /// # Example
     ///
@@ -98,8 +92,11 @@ impl Limits {
     pub fn as_shared(mut self, shared: Shared) -> Limits {
         for entry in &mut self.entries {
             // The buckets of shadow limits are always on the node.
-            if entry.custom_algorithm().is_none() && !is_name(&entry.name) {
-                entry.options.sharing.shared = shared;
+            let is_custom = entry.algorithm.is_some_and(|name| !Rule::BUILT_IN.contains(&name));
+            if !is_custom && !is_name(&entry.name) {
+                let is_gcra = entry.algorithm.is_none_or(|name| name == Rule::GCRA);
+                let can_lease = is_gcra || shared != Shared::Leased;
+                entry.options.sharing.shared = if can_lease { shared } else { Shared::Exact };
             }
         }
         self

@@ -106,17 +106,23 @@ pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> V
         if options.shadow.is_some() {
             fault("shadow", "a shared limit has no shadow limit".into());
         }
-        if let Some(Rule::Custom(rule)) = limit.map(Limit::rule) {
-            fault("shared", custom_and_shared(rule.name()));
+        if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), options)) {
+            fault("shared", text);
         }
     }
     faults
 }
 
-/// Says that a shared limit cannot have a custom algorithm.
+/// Says why limits of an algorithm cannot be shared as these options say, if they cannot.
 #[cfg(feature = "valkey")]
-pub(super) fn custom_and_shared(algorithm: &str) -> String {
-    format!(
-        "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
-    )
+pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<String> {
+    let (shared, is_custom) = (options.sharing.shared, !Rule::BUILT_IN.contains(&algorithm));
+    if is_custom && shared != Shared::Local {
+        return Some(format!(
+            "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
+        ));
+    }
+    (shared == Shared::Leased && algorithm != Rule::GCRA).then(|| {
+        format!("leased is for gcra alone, and this limit is a {algorithm}: write shared: exact")
+    })
 }

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::servers::Servers;
-use crate::core::shared::{Found, Replaced};
+use crate::core::shared::{Changed, Found};
 use crate::error::Error;
 
 /// Reads the answer of a charge; `None` if the script for plain gcra buckets leaves it to the general one.
@@ -57,17 +57,17 @@ fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
     is_whole.then(|| Found { unix_ns, denied, texts, leased: vec![0; members], times: Vec::new() })
 }
 
-/// Reads the answer of a replacement.
-pub(super) fn replaced(servers: &Servers, changes: usize, value: Value) -> Result<Replaced, Error> {
+/// Reads the answer of change.lua.
+pub(super) fn changed(servers: &Servers, changes: usize, value: Value) -> Result<Changed, Error> {
     let mut parts = match value {
-        Value::BulkString(text) if text == b"replaced" => return Ok(Replaced::Done),
         Value::Array(parts) if parts.len() == changes + 2 => parts,
         _ => return Err(servers.unknown_answer()),
     };
     let texts = parts.drain(2..).map(text).collect::<Option<_>>();
     let changed = time(&parts[0], &parts[1]).zip(texts);
-    let changed = changed.map(|(unix_ns, texts)| Replaced::Changed { unix_ns, texts });
-    changed.ok_or_else(|| servers.unknown_answer())
+    changed
+        .map(|(unix_ns, texts)| Changed { unix_ns, texts })
+        .ok_or_else(|| servers.unknown_answer())
 }
 
 /// Reads a text of a bucket; the outer `None` is a value of another kind.

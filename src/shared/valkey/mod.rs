@@ -17,29 +17,26 @@ mod split;
 // Their nodes read limits files.
 #[cfg(all(test, feature = "yaml", not(tollgate_loom)))]
 mod tests;
-mod turns;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, Turn};
+use crate::core::shared::change::BucketChange;
+use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limits::StoreOptions;
 use crate::observe::store_figures::StoreFigures;
 use script::Scripts;
 use servers::Servers;
-use turns::Turns;
 
 /// Servers, and the thread that asks them, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
     asker: Asker,
-    turns: Arc<Turns>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     runtime: Handle,
@@ -73,7 +70,6 @@ impl ValkeyStore {
         let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
             asker,
-            turns: Arc::new(Turns::new()),
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             runtime: handle,
@@ -128,24 +124,25 @@ impl Asker {
         found.ok_or_else(|| servers.unknown_answer())
     }
 
-    async fn replace(&self, changes: &[Change]) -> Result<Replaced, Error> {
-        let deadline = self.servers.begin().await;
-        if self.servers.are_in_several_slots(changes.iter().map(|change| &*change.key)) {
-            return Err(self.servers.several_slots());
+    async fn change(&self, changes: &[BucketChange]) -> Result<Changed, Error> {
+        let servers = &self.servers;
+        let deadline = servers.begin().await;
+        if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
+            return Err(servers.several_slots());
         }
-        self.replace_in_slot(changes, deadline).await
+        self.change_in_slot(changes, deadline).await
     }
 
-    /// Replaces the texts of buckets in one slot.
-    async fn replace_in_slot(
+    /// Changes buckets in one slot.
+    async fn change_in_slot(
         &self,
-        changes: &[Change],
+        changes: &[BucketChange],
         deadline: Instant,
-    ) -> Result<Replaced, Error> {
+    ) -> Result<Changed, Error> {
         let Asker { servers, scripts } = self;
-        let key = changes.first().map_or("", |change| &change.key);
-        let value = servers.ask(key, &scripts.replace(changes), deadline).await?;
-        answer::replaced(servers, changes.len(), value)
+        let key = changes.first().map_or("", |change| &change.member.key);
+        let value = servers.ask(key, &scripts.change(changes), deadline).await?;
+        answer::changed(servers, changes.len(), value)
     }
 }
 
@@ -163,30 +160,13 @@ impl SharedStore for ValkeyStore {
         self.asker.servers.is_ready(key)
     }
 
-    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
+    fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
         let asker = self.asker.clone();
-        Box::pin(async move { asker.replace(&changes).await })
+        Box::pin(async move { asker.change(&changes).await })
     }
 
     fn warning(&self) -> Option<String> {
         self.asker.servers.warning()
-    }
-
-    fn patience(&self) -> Duration {
-        self.asker.servers.answer_timeout()
-    }
-
-    fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep(time))
-    }
-
-    fn turn(&self, key: &str) -> Turn {
-        let (turns, key) = (self.turns.clone(), Box::<str>::from(key));
-        let at_most = self.patience();
-        Box::pin(async move {
-            let turn = turns.wait(&key, at_most).await?;
-            Some(Box::new(turn) as Box<dyn Send>)
-        })
     }
 
     fn figures(&self) -> Option<&StoreFigures> {

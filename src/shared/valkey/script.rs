@@ -5,10 +5,15 @@ use redis::{Cmd, RedisResult, RedisWrite, Script, ServerErrorKind, ToRedisArgs, 
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
+use crate::core::shared::change::{BucketChange, Step};
 use crate::core::shared::lease::LeaseRequest;
-use crate::core::shared::{Change, SharedMember, SharedMode};
+use crate::core::shared::text::{start_unix_ms, tat_unix_ns};
+use crate::core::shared::{SharedMember, SharedMode};
+use crate::limit::Limit;
 use crate::observe::store_figures::StoreFigures;
+use crate::util::time::saturating_ns;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// The times of a limit must be below it, so that charge_gcra.lua computes exactly.
@@ -17,7 +22,7 @@ const MAX_GCRA_NS: u64 = 1 << 52;
 pub(super) struct Scripts {
     charge: Text,
     charge_gcra: Text,
-    replace: Text,
+    change: Text,
 }
 
 /// The text of a script, and the hash by which a server that has run it knows it.
@@ -36,6 +41,7 @@ pub(super) struct ScriptCall<'s> {
 /// An argument, which is written when the command is made.
 enum Argument<'s> {
     Number(u64),
+    Signed(i128),
     Text(&'s [u8]),
 }
 
@@ -43,6 +49,7 @@ impl ToRedisArgs for Argument<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         match self {
             Argument::Number(number) => number.write_redis_args(out),
+            Argument::Signed(number) => number.write_redis_args(out),
             Argument::Text(text) => text.write_redis_args(out),
         }
     }
@@ -59,6 +66,10 @@ impl<'s> ScriptCall<'s> {
 
     fn number(&mut self, number: u64) {
         self.arguments.push(Argument::Number(number));
+    }
+
+    fn signed(&mut self, number: i128) {
+        self.arguments.push(Argument::Signed(number));
     }
 
     fn text(&mut self, text: &'s [u8]) {
@@ -101,9 +112,9 @@ impl Scripts {
             Text { hash: Script::new(&text).get_hash().into(), text }
         };
         Scripts {
-            charge: script(include_str!("charge.lua")),
+            charge: script(concat!(include_str!("bucket.lua"), "\n", include_str!("charge.lua"))),
             charge_gcra: script(include_str!("charge_gcra.lua")),
-            replace: script(include_str!("replace.lua")),
+            change: script(concat!(include_str!("bucket.lua"), "\n", include_str!("change.lua"))),
         }
     }
 
@@ -119,7 +130,7 @@ impl Scripts {
                 SharedMode::SpendOnly => 2,
                 SharedMode::LookOnly => 3,
             };
-            let (rule, numbers) = numbers(member);
+            let (rule, numbers) = numbers(&member.limit, member.own_limit(), member.cost);
             call.key(&member.key);
             call.text(rule);
             [mode, member.cost, member.keep_ms].into_iter().for_each(|number| call.number(number));
@@ -156,35 +167,90 @@ impl Scripts {
         Some(call)
     }
 
-    /// Makes the call that replaces texts.
-    pub(super) fn replace<'s>(&'s self, changes: &'s [Change]) -> ScriptCall<'s> {
-        let mut call = ScriptCall::new(&self.replace);
-        for Change { key, before, after } in changes {
-            let (text, keep_ms) =
-                after.as_ref().map_or(("", 0), |(text, keep_ms)| (text, *keep_ms));
-            call.key(key);
-            call.text(before.as_deref().unwrap_or_default());
-            call.text(text.as_bytes());
-            call.number(keep_ms);
+    /// Makes the call that changes buckets.
+    pub(super) fn change<'s>(&'s self, changes: &'s [BucketChange]) -> ScriptCall<'s> {
+        let mut call = ScriptCall::new(&self.change);
+        call.number(0);
+        for change in changes {
+            let (member, step) = (&change.member, &change.step);
+            let limit = step.limit(member);
+            let (rule, numbers) = numbers(limit, member.own_limit(), 1);
+            let (name, of_step) = step_numbers(step, limit.rule());
+            call.key(&member.key);
+            call.text(rule);
+            call.text(name);
+            call.number(member.keep_ms);
+            of_step.into_iter().for_each(|number| call.signed(number));
+            numbers.into_iter().for_each(|number| call.number(number));
         }
         call
     }
 }
 
-/// Returns the letter of a member's rule, and its numbers.
-fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
-    match member.limit.rule() {
+/// Returns a step's name in change.lua, and its numbers.
+fn step_numbers(step: &Step, rule: &Rule) -> (&'static [u8], [i128; 4]) {
+    let time = |ns: u64| [i128::from(ns / NS_PER_S), i128::from(ns % NS_PER_S)];
+    // Of gcra units are a time.
+    let units_of = |units: u64, interval_ns: Option<u64>| match interval_ns {
+        Some(interval_ns) => time(interval_ns.saturating_mul(units)),
+        None => [i128::from(units), -1],
+    };
+    let interval_ns = rule.gcra().map(Gcra::emission_interval_ns);
+    let with = |[a, b]: [i128; 2], [c, d]: [i128; 2]| [a, b, c, d];
+    const NONE: [i128; 2] = [0, 0];
+    match *step {
+        Step::Look => (b"look", [0; 4]),
+        Step::Refund { units } => (b"return", with(units_of(units, interval_ns), NONE)),
+        Step::Return { units, charge } => (
+            b"return",
+            with(
+                match rule {
+                    Rule::Gcra(_) => units_of(units, Some(charge.interval_ns())),
+                    _ => [
+                        i128::from(units),
+                        charge.window_ms().map_or(-1, |ms| i128::from(start_unix_ms(ms))),
+                    ],
+                },
+                NONE,
+            ),
+        ),
+        Step::Owe { units, max_debt } => (
+            b"owe",
+            match interval_ns {
+                Some(interval_ns) => {
+                    with(units_of(units, Some(interval_ns)), units_of(max_debt, Some(interval_ns)))
+                }
+                None => [i128::from(units), i128::from(max_debt), 0, 0],
+            },
+        ),
+        Step::Reset => (b"reset", [0; 4]),
+        Step::Block { time: block } => (b"block", with(time(saturating_ns(block)), NONE)),
+        Step::Unblock => (b"unblock", [0; 4]),
+        Step::Reserve { units, at_most_ns } => {
+            (b"reserve", with(units_of(units, interval_ns), time(at_most_ns)))
+        }
+        Step::Cancel { units, word } => {
+            (b"cancel", with(units_of(units, interval_ns), time(tat_unix_ns(word))))
+        }
+        Step::SpendUpTo { most } => (b"spend_up_to", [i128::from(most), 0, 0, 0]),
+        Step::Drain { leave } => (b"drain", [i128::from(leave), 0, 0, 0]),
+    }
+}
+
+/// Returns the letter of a rule, and its numbers. `own`: the limit without a factor.
+fn numbers(limit: &Limit, own: &Limit, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
+    match limit.rule() {
         Rule::Gcra(gcra) => {
             // At most the burst offset, because the cost is at most the burst.
-            let cost_ns = gcra.emission_interval_ns() * member.cost;
+            let cost_ns = gcra.emission_interval_ns() * cost;
             // The units of leases have no factor.
-            let leased = member.own_limit().rule().gcra().unwrap_or(gcra);
+            let leased = own.rule().gcra().unwrap_or(gcra);
             let times_ns = [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns()];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
             (b"g", parts.chain([leased.burst()]).collect())
         }
         Rule::Window(window) => {
-            let own_quota = match member.own_limit().rule() {
+            let own_quota = match own.rule() {
                 Rule::Window(own) => own.quota,
                 _ => window.quota,
             };
@@ -192,7 +258,7 @@ fn numbers(member: &SharedMember) -> (&'static [u8], SmallVec<[u64; 7]>) {
             (b"w", smallvec![quota, burst, window.window_ms, own_quota.into()])
         }
         Rule::LeakyBucket(leaky) => {
-            let own_rate_ms = match member.own_limit().rule() {
+            let own_rate_ms = match own.rule() {
                 Rule::LeakyBucket(own) => own.drip_rate_ms,
                 _ => leaky.drip_rate_ms,
             };

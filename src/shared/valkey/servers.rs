@@ -74,10 +74,6 @@ impl Servers {
         self.deadline()
     }
 
-    pub(super) fn answer_timeout(&self) -> Duration {
-        self.answer_timeout
-    }
-
     /// Returns the time until which an answer to a call of now may take.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.answer_timeout

@@ -4,11 +4,7 @@
 //! the slots charge their members one after the other, in the order of the slots' numbers. Where one denies after all, because
 //! another call came between, or fails, the charges before it are given back.
 //!
-//! A charge is given back by compare-and-set: if the bucket's text is still the one that the charge wrote, the charge is
-//! undone, and the bucket's ledger says so. If another call has changed the text since, or nodes hold leases of the bucket,
-//! nothing is given back. The rule of docs/internals/rollback.md would allow a part of it under the limit itself, but a member
-//! may have a factor, under which it does not hold. So a batch may cost units that it does not get, and never admits more
-//! than the limits.
+//! A charge is given back as any other return: its units come back to the bucket that is there.
 
 use std::sync::Arc;
 
@@ -17,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Asker;
 use super::slots::slot_of;
-use crate::core::shared::decide::{decide, read, written};
-use crate::core::shared::reversible::ReversibleCharge;
-use crate::core::shared::{Change, Found, SharedMember, SharedMode};
+use crate::core::shared::change::{BucketChange, Step};
+use crate::core::shared::decide::charge_mark;
+use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::error::Error;
 
 /// The members of one slot.
@@ -172,39 +168,17 @@ async fn give_back_in_time(
     let _ = timeout_at(deadline, giving).await;
 }
 
-/// Rolls back the charges of a slot, except in texts that other calls have changed since.
+/// Gives the charges of a slot back. What fails stays charged.
 pub(super) async fn give_back(asker: &Asker, members: &[SharedMember], found: &Found) {
-    let changes = undoing(members, found).unwrap_or_default();
-    // Each by itself: a bucket that has changed does not keep the others from being given back.
-    for change in changes {
-        // What fails stays charged.
-        let _ = asker.replace_in_slot(&[change], asker.servers.deadline()).await;
+    let given = members.iter().zip(&found.texts).filter_map(|(member, text)| {
+        let charge = charge_mark(member, text.as_deref(), found.unix_ns)?;
+        let step = Step::Return { units: member.cost, charge };
+        Some(BucketChange { member: member.clone(), step })
+    });
+    let given: Vec<_> = given.collect();
+    if !given.is_empty() {
+        let _ = asker.change_in_slot(&given, asker.servers.deadline()).await;
     }
-}
-
-/// Returns the changes that undo a charge, if no other call has come since.
-fn undoing(members: &[SharedMember], found: &Found) -> Result<Vec<Change>, Error> {
-    let unix_ns = found.unix_ns;
-    let decided = decide(members, &found.texts, unix_ns)?;
-    let mut changes = Vec::new();
-    for ((member, decided), text) in members.iter().zip(&decided).zip(&found.texts) {
-        let SharedMember { key, limit, cost, .. } = member;
-        let Some((wrote, _)) = written(member, decided, unix_ns) else { continue };
-        let found = read(key, limit, text.as_deref())?;
-        let after = read(key, limit, Some(wrote.as_bytes()))?;
-        let charge = ReversibleCharge::new(member.limits(), found, after, unix_ns);
-        let undone =
-            charge.and_then(|it| it.rolled_back(member.limits(), after, unix_ns, (*cost, 0)));
-        let Some(mut new) = undone else { continue };
-        new.ledger = new.ledger.filter(|_| member.keeps_ledger);
-        let kept_ms = member.kept_ms(new, unix_ns);
-        changes.push(Change {
-            key: key.clone(),
-            before: Some(wrote.into_bytes().into()),
-            after: Some((new.text(limit).into(), kept_ms)),
-        });
-    }
-    Ok(changes)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -212,7 +186,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithm::factor::Factor;
     use crate::limit::Limit;
 
     /// Members in the slots 12182, 12739, 2381 and 12182.
@@ -222,7 +195,6 @@ mod tests {
             key: key.into(),
             limit: limit.clone(),
             unscaled: None,
-            keeps_ledger: true,
             cost: 1,
             mode: SharedMode::CheckAndSpend,
             keep_ms: 0,
@@ -247,43 +219,5 @@ mod tests {
             merged.put(part, &Found { unix_ns, ..Merged::new(members).0 });
         }
         assert_eq!((merged.0.unix_ns, &merged.0.times[..]), (9, &[7, 8, 9, 7][..]));
-    }
-
-    /// Charges that are undone at once, by a limit twice as fast as that of other calls.
-    #[test]
-    fn undone_charges_count_by_the_own_limit() {
-        let (at_ns, second) = (1_790_000_000_000_000_000, Duration::from_secs(1));
-        let undone = |own: &Limit, text: &str, keeps_ledger| {
-            let fast = own.scaled(Factor::from_millionths(500_000)).unwrap().unwrap();
-            let members = [SharedMember {
-                key: "a".into(),
-                limit: fast.clone(),
-                unscaled: Some(Box::new(own.clone())),
-                keeps_ledger,
-                cost: 2,
-                mode: SharedMode::CheckAndSpend,
-                keep_ms: 0,
-                lease: None,
-            }];
-            let texts = vec![Some(text.as_bytes().into())];
-            let leased = vec![0];
-            let found = Found { unix_ns: at_ns, denied: None, texts, leased, times: Vec::new() };
-            let changes = undoing(&members, &found).unwrap();
-            String::from(changes[0].after.clone().unwrap().0)
-        };
-        let at_ms = at_ns / 1_000_000;
-        let leaky = Limit::leaky_bucket(20, second, 1).unwrap();
-        // 12 units drain for 12 s.
-        let text = undone(&leaky, &format!("{at_ms}:10"), true);
-        let ledger = format!("{at_ms}:10~{at_ns}:{}:1:0:0:0:0", at_ms + 12_001);
-        assert_eq!(text, ledger);
-        assert_eq!(undone(&leaky, &format!("{at_ms}:10"), false), format!("{at_ms}:10"));
-        // A lease of 8 units has ended 5 s ago: 3 of them are missing still, as its text says.
-        let gcra = Limit::new(20, 1, second).unwrap();
-        let ended = format!("{at_ns}|0|{}|8", at_ms - 5_000);
-        assert_eq!(undone(&gcra, &ended, false), ended);
-        let found = read("a", &gcra, Some(ended.as_bytes())).unwrap();
-        let guarded = found.guarded((&gcra, &gcra), at_ns);
-        assert_eq!(guarded.text(&gcra), (at_ns + 3_000_000_000).to_string());
     }
 }
