@@ -27,15 +27,18 @@ pub(crate) struct ReturnableCharge {
     pub(crate) limit: Limit,
     /// The generation of limits in which the bucket was charged.
     pub(crate) generation: u64,
+    /// The end of the override that applied, in ns of the clock.
+    ends_ns: Option<u64>,
 }
 
 impl ReturnableCharge {
     /// Records a charge of `key` that was made in this view. `None` if nothing was charged.
     pub(crate) fn new(view: LimitsView<'_>, key: &StoreKey<'_>, spent: Spent) -> Option<Self> {
         let Spent { charge, to, .. } = spent;
-        let limit = view.generation.limits.limit_at(key.tag)?.clone();
+        let limits = &view.generation.limits;
+        let (limit, ends_ns) = (limits.limit_at(key.tag)?.clone(), limits.end_ns(key.tag));
         let generation = view.generation.number;
-        Some(ReturnableCharge { charge: charge?, to, limit, generation })
+        Some(ReturnableCharge { charge: charge?, to, limit, generation, ends_ns })
     }
 
     /// Calls `then` with the bucket of the charge, if its limit still applies to the key. `None`: a reload has changed the
@@ -51,8 +54,11 @@ impl ReturnableCharge {
                 // A reload is running, and the charge was made under its limits.
                 return Err(Outdated);
             }
-            let entry = view.generation.limits.entry(key.limit);
-            match entry.limit_for(key.id, view.limits_now_ns()) {
+            let (entry, now_ns) = (view.generation.limits.entry(key.limit), view.limits_now_ns());
+            if self.ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns) {
+                return Ok(None);
+            }
+            match entry.limit_for(key.id, now_ns) {
                 Some((limit, tag))
                     if *limit == self.limit || fault::active(Fault::ReturnByOldLimit) =>
                 {

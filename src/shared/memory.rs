@@ -125,6 +125,11 @@ impl SharedStore for MemoryStore {
         Box::pin(ready(changed))
     }
 
+    #[cfg(test)]
+    fn put(&self, key: &str, text: &str) {
+        keep(&mut self.texts.lock(), key, text, 1_000_000, self.unix_ns());
+    }
+
     fn figures(&self) -> Option<&StoreFigures> {
         Some(&self.figures)
     }

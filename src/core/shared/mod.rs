@@ -73,6 +73,10 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Stores a text as it is.
+    #[cfg(test)]
+    fn put(&self, _key: &str, _text: &str) {}
+
     /// Runs a task to its end, also if no caller waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
 }

@@ -230,16 +230,7 @@ mod tests {
 
     fn member(key: &str, limit: &Limit, cost: u64) -> SharedMember {
         let (limit, mode) = (limit.clone(), SharedMode::CheckAndSpend);
-        SharedMember {
-            key: key.into(),
-            limit,
-            unscaled: None,
-            keeps_ledger: true,
-            cost,
-            mode,
-            keep_ms: 0,
-            lease: None,
-        }
+        SharedMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
     }
 
     fn is_allowed(outage: &Outage, member: &SharedMember, policy: Policy, now_ns: u64) -> bool {

@@ -28,6 +28,8 @@ pub(crate) struct ChargedInStore {
     pub(super) mark: Option<ChargeMark>,
     /// The word that a reservation has written.
     pub(super) reserved: Option<u64>,
+    /// The end of the override that applied, in ns of the limiter's clock.
+    pub(super) ends_ns: Option<u64>,
 }
 
 /// The bucket of a charge, by the limit that applies now.
@@ -117,7 +119,8 @@ impl ChargedInStore {
 
     /// Whether the limit of the charge still applies.
     fn is_of(&self, member: &SharedMember) -> bool {
-        member.own_limit() == self.member.own_limit()
+        let has_ended = self.ends_ns.is_some_and(|ends_ns| ends_ns <= self.now_ns());
+        !has_ended && member.own_limit() == self.member.own_limit()
     }
 
     /// Returns the bucket by the limit that applies now. `None`: no limit applies, it is local, or the limiter is off.
@@ -139,5 +142,16 @@ impl ChargedInStore {
                 is_shadow: entry.is_shadow(),
             })
         })))
+    }
+}
+
+impl KeyedLimit {
+    /// Returns when the override of an id ends, in ns of the limiter's clock.
+    pub(super) fn override_end_ns(&self, id: &[u8]) -> Option<u64> {
+        self.limiter.inner.with_view(|view| {
+            let limits = &view.generation.limits;
+            let applies = limits.entry(self.index).limit_for(id, view.limits_now_ns());
+            Ok(applies.and_then(|(_, tag)| limits.end_ns(tag)))
+        })
     }
 }

@@ -144,6 +144,7 @@ impl Counted {
             cost: self.cost,
             mark: mark.filter(|_| is_charged),
             reserved: None,
+            ends_ns: self.handle.override_end_ns(self.key.as_ref().id),
         })))
     }
 }
@@ -153,6 +154,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::core::shared::text::{SharedBucket, rule_time_ns};
     use crate::limit::Limit;
 
     fn member_of(limit: &Limit) -> SharedMember {

@@ -315,8 +315,9 @@ impl Asked {
             return not_in_time(wait_ns.max(leased_ms * NS_PER_MS));
         }
         let (mark, reserved) = (Some(rule.charge_mark(grant.word)), Some(grant.word));
-        let factor = Factor::ONE;
-        let charged = ChargedInStore { handle, key, store, member, factor, cost, mark, reserved };
+        let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
+        let charged =
+            ChargedInStore { handle, key, store, member, factor, cost, mark, reserved, ends_ns };
         Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }))
     }
 }

@@ -10,7 +10,6 @@ mod owed;
 mod places;
 mod rollout;
 mod simulation;
-mod turns;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +21,8 @@ use parking_lot::Mutex;
 
 use crate::algorithm::factor::Factor;
 use crate::clock::{Clock, ManualClock};
-use crate::core::shared::{Change, Found, Replaced, Reply, SharedMember, SharedStore, StoreHandle};
+use crate::core::shared::change::BucketChange;
+use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore, StoreHandle};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
@@ -136,11 +136,11 @@ impl SharedStore for SlowStore {
         !*self.is_unready.lock()
     }
 
-    fn replace(&self, changes: Arc<[Change]>) -> Reply<Replaced> {
+    fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
         if *self.is_split.lock() && changes.len() > 1 {
             return Box::pin(std::future::ready(Err(Error::new(ErrorKind::Store, "two slots"))));
         }
-        self.failure().unwrap_or_else(|| self.answer(self.inner.replace(changes), true))
+        self.failure().unwrap_or_else(|| self.answer(self.inner.change(changes), true))
     }
 
     fn is_on(&self, clock: &Clock) -> bool {
@@ -239,14 +239,6 @@ impl Node {
         }
         let error = || Error::new(ErrorKind::StoreOutage, "planted");
         *self.store.fails.lock() = is_on.then(error);
-    }
-
-    /// The limit of all nodes on another node, whose store answers at once.
-    fn other(&self) -> KeyedLimit {
-        let store = StoreHandle { store: self.store.inner.clone(), prefix: Box::default() };
-        let clock = self.limiter.inner.clock.clone();
-        let options = LimiterOptions::default().clock(clock).store(Store(store));
-        Limiter::with_options(limits(exact()), options).limit("All").unwrap()
     }
 
     /// Counts of allowed and denied calls, of both limits.

@@ -2,8 +2,9 @@
 --
 -- KEYS: buckets. ARGV: 1 if a member asks for a lease, else 0; then for each bucket what its script says, which ends with the
 -- numbers of its rule: of g (gcra) a cost's time and the burst's time, each in s and ns, the interval of the limit without the
--- call's factor in s and ns, and its burst; of w (windows) the quota, the burst, the window's ms, and the quota without the
--- factor; of l (leaky buckets) the size, the drip size, the drip rate in ms, and that without the factor.
+-- call's factor in s and ns, and its burst; of w (windows) the quota, the burst, the window's ms, and the least quota with and
+-- without the factor; of l (leaky buckets) the size, the drip size, the drip rate in ms, and the longest one with and without
+-- the factor. Texts are kept by the last number.
 -- Answer: the time in s and us, a number, and the buckets' texts before.
 --
 -- src/core/shared/ has the same steps in Rust (decide.rs, change.rs, lease.rs), and text.rs the form of the texts. A number of
@@ -51,9 +52,9 @@ local function member(rule, at)
     end
     local m = { rule = rule, a = 0, b = 0, fills = 0 }
     if rule == 'w' then
-        m.quota, m.burst, m.length, m.own_quota = ARGV[at] + 0, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
+        m.quota, m.burst, m.length, m.least_quota = ARGV[at] + 0, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
     else
-        m.size, m.drip, m.rate, m.own_rate = ARGV[at] + 0, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
+        m.size, m.drip, m.rate, m.longest_rate = ARGV[at] + 0, ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
     end
     return m, at + 4
 end
@@ -153,6 +154,8 @@ local function read(m, text)
         if main ~= '' then
             if not is_number(main, '10801208836854775806') then return nil end
             if #main > 9 then m.a, m.b = sub(main, 1, -10) + 0, sub(main, -9) + 0 end
+            -- A bucket that was full in 2020 is full.
+            if m.a < 1577836800 then m.main = '1577836800000000000' end
         end
         if m.groups then
             -- Takes leases that are over for spent at their last moment, and guards the units of the others.
@@ -183,6 +186,7 @@ local function read(m, text)
         at, count = at + 0, count + 0
         if at > LAST_MS or count > 16777215 then return nil end
         m.a, m.b = max(at, 1577836800000), count
+        if m.a > at then m.main = '1577836800000' .. sub(main, colon) end
     end
     local at_ms = max(now_ms, m.a)
     if m.rule == 'l' then
@@ -202,9 +206,9 @@ end
 -- The ms until a member's bucket is full, by the call's limit and by the one without its factor.
 local function full_in_ms(m)
     if m.rule == 'g' then return (m.a - now_s) * 1000 + math.ceil((m.b - now_ns) / 1000000) end
-    if m.rule == 'l' then return m.a - now_ms + math.ceil(m.b / m.drip) * max(m.rate, m.own_rate) end
+    if m.rule == 'l' then return m.a - now_ms + math.ceil(m.b / m.drip) * max(m.rate, m.longest_rate) end
     -- More than a window's units are used by debt, and before a limit became smaller.
-    return m.a - now_ms + math.ceil(m.b / min(m.quota, m.own_quota)) * m.length
+    return m.a - now_ms + math.ceil(m.b / min(m.quota, m.least_quota)) * m.length
 end
 
 -- Stores a member's bucket, whose own text is `main`, for at least `keep_ms`. A text that says nothing is removed.

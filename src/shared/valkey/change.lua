@@ -146,7 +146,7 @@ for i = 1, #KEYS do
         local till = false
         if step == 'block' then
             local ms = min((now_s + x1) * 1000 + math.ceil((now_ns + x2) / 1000000), 18446744073710)
-            till = string.format('%d', max(ms, (m.till or 0) + 0))
+            till = m.till and m.till + 0 >= ms and m.till or string.format('%d', ms)
         end
         if till ~= (m.till or false) then
             m.till = till

@@ -12,6 +12,7 @@ if ARGV[1] == '1' then
 
     -- Gives the unspent units of a lease back. Returns whether the bucket has changed.
     function end_lease(m, tag, granted, unspent)
+        if m.rule ~= 'g' then return false end
         unspent = min(unspent, granted, burst_of(m))
         for i, group in ipairs(m.groups or {}) do
             if group.till == tag then
@@ -30,6 +31,7 @@ if ARGV[1] == '1' then
 
     -- Takes units ahead: as many of `want`, halved again and again, as are half of what is there. Returns their number.
     function lease(m, want, length)
+        if m.rule ~= 'g' then return 0 end
         local units = min(want, MAX_LEASE, floor(burst_of(m) / 2))
         local function after(more) return charged(m, more, time_of(m, more)) end
         while units > 0 and not after(2 * units) do units = floor(units / 2) end

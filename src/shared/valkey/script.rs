@@ -130,7 +130,7 @@ impl Scripts {
                 SharedMode::SpendOnly => 2,
                 SharedMode::LookOnly => 3,
             };
-            let (rule, numbers) = numbers(&member.limit, member.own_limit(), member.cost);
+            let (rule, numbers) = numbers(&member.limit, member, member.cost);
             call.key(&member.key);
             call.text(rule);
             [mode, member.cost, member.keep_ms].into_iter().for_each(|number| call.number(number));
@@ -174,7 +174,7 @@ impl Scripts {
         for change in changes {
             let (member, step) = (&change.member, &change.step);
             let limit = step.limit(member);
-            let (rule, numbers) = numbers(limit, member.own_limit(), 1);
+            let (rule, numbers) = numbers(limit, member, 1);
             let (name, of_step) = step_numbers(step, limit.rule());
             call.key(&member.key);
             call.text(rule);
@@ -237,33 +237,37 @@ fn step_numbers(step: &Step, rule: &Rule) -> (&'static [u8], [i128; 4]) {
     }
 }
 
-/// Returns the letter of a rule, and its numbers. `own`: the limit without a factor.
-fn numbers(limit: &Limit, own: &Limit, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
+/// Returns the letter of a rule, and its numbers. A text is kept by the member's limit and by the one without its factor: the
+/// last number is that of the slower one.
+fn numbers(limit: &Limit, member: &SharedMember, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
+    let both = [member.limit.rule(), member.own_limit().rule()];
     match limit.rule() {
         Rule::Gcra(gcra) => {
             // At most the burst offset, because the cost is at most the burst.
             let cost_ns = gcra.emission_interval_ns() * cost;
             // The units of leases have no factor.
-            let leased = own.rule().gcra().unwrap_or(gcra);
+            let leased = member.own_limit().rule().gcra().unwrap_or(gcra);
             let times_ns = [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns()];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
             (b"g", parts.chain([leased.burst()]).collect())
         }
         Rule::Window(window) => {
-            let own_quota = match own.rule() {
-                Rule::Window(own) => own.quota,
-                _ => window.quota,
-            };
+            let quotas = both.into_iter().filter_map(|rule| match rule {
+                Rule::Window(window) => Some(window.quota),
+                _ => None,
+            });
+            let least = quotas.min().unwrap_or(window.quota);
             let (quota, burst) = (window.quota.into(), window.burst.into());
-            (b"w", smallvec![quota, burst, window.window_ms, own_quota.into()])
+            (b"w", smallvec![quota, burst, window.window_ms, least.into()])
         }
         Rule::LeakyBucket(leaky) => {
-            let own_rate_ms = match own.rule() {
-                Rule::LeakyBucket(own) => own.drip_rate_ms,
-                _ => leaky.drip_rate_ms,
-            };
+            let rates_ms = both.into_iter().filter_map(|rule| match rule {
+                Rule::LeakyBucket(leaky) => Some(leaky.drip_rate_ms),
+                _ => None,
+            });
+            let longest_ms = rates_ms.max().unwrap_or(leaky.drip_rate_ms);
             let (size, drip) = (leaky.size.into(), leaky.drip_size.into());
-            (b"l", smallvec![size, drip, leaky.drip_rate_ms, own_rate_ms])
+            (b"l", smallvec![size, drip, leaky.drip_rate_ms, longest_ms])
         }
         Rule::Custom(_) => unreachable!("a custom algorithm is refused where the limits are made"),
     }

@@ -58,41 +58,6 @@ fn factors_do_not_shrink_leases_in_changes() {
     assert_eq!(block_on(fast.check_shared("a", 0)).unwrap().remaining(), after);
 }
 
-#[test]
-fn changes_begin_again_after_those_of_others() {
-    let node = node();
-    assert!(node.is_allowed(3));
-    node.store.set_answers(Answers::Late);
-    let mut spent = Box::pin(node.all.spend_up_to_shared("a", 5));
-    assert!(poll(spent.as_mut()).is_pending());
-    node.store.run_all();
-    // It has read a bucket of 2 units. Now another node spends them, and 3 come back.
-    assert!(node.other().spend_blocking("a", 2).unwrap().allowed());
-    node.hand.advance(3 * MINUTE);
-    node.store.set_answers(Answers::AtOnce);
-    node.store.run_all();
-    let Poll::Ready(Ok((units, _))) = poll(spent.as_mut()) else { panic!("answered") };
-    assert_eq!((units, node.left().1), (3, Some(0)));
-}
-
-/// The estimate drains by the limit without a factor, and so slower than by that of the refund.
-#[test]
-fn refunds_by_factor_are_known_to_settlements() {
-    let limit = Limit::leaky_bucket(20, SECOND, 1).unwrap();
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
-    let node = node_with(limits.build());
-    assert!(node.is_allowed(10));
-    let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 5)).unwrap();
-    let fast = node.all.scaled(Factor::from_millionths(500_000));
-    assert!(node.answer(fast.refund_shared("a", 1)).unwrap().allowed());
-    node.hand.advance(9 * SECOND);
-    assert_eq!(node.left().1, Some(15));
-    assert!(node.is_allowed(1));
-    let settled = node.answer(receipt.unwrap().settle_shared(0)).unwrap();
-    assert_eq!(settled.remaining(), Some(14), "a receipt returns nothing after a refund");
-}
-
 /// The texts of a leaky bucket remember a call with a factor, also if the next ones are of another node.
 #[test]
 fn texts_outlive_the_factors_of_other_nodes() {

@@ -135,9 +135,7 @@ mod warnings {
 #[cfg(feature = "tracing")]
 fn unknown_texts_are_logged() {
     let node = node();
-    let after = Some(("12 apples".into(), 1_000_000));
-    let change = Change { key: "All:logged".into(), before: None, after };
-    block_on(node.store.inner.replace([change].into())).unwrap();
+    node.store.inner.put("All:logged", "12 apples");
     // For all threads: tracing decides once for an event whether anybody wants it, and asks the thread that comes first.
     let warnings = warnings::Warnings::default();
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
@@ -153,9 +151,7 @@ fn unknown_texts_are_logged() {
 #[test]
 fn unknown_texts_are_counted() {
     let node = node();
-    let after = Some(("12 apples".into(), 1_000_000));
-    let change = Change { key: "All:a".into(), before: None, after };
-    block_on(node.store.inner.replace([change].into())).unwrap();
+    node.store.inner.put("All:a", "12 apples");
     assert!(node.answer(node.all.spend_shared("a", 1)).is_err());
     assert!(node.answer(node.all.refund_shared("a", 1)).is_err());
     assert!(node.answer(node.all.explain_shared("a", 1)).is_err());
@@ -199,9 +195,7 @@ fn pages_show_the_store_if_there_is_one() {
 #[test]
 fn unknown_texts_are_errors_of_their_limit() {
     let node = node();
-    let after = Some(("12 apples".into(), 1_000_000));
-    let change = Change { key: "All:a".into(), before: None, after };
-    block_on(node.store.inner.replace([change].into())).unwrap();
+    node.store.inner.put("All:a", "12 apples");
     assert!(node.answer(node.all.spend_shared("a", 1)).is_err());
     assert_eq!(node.limiter.counters().limits[1].errors, 1);
 }

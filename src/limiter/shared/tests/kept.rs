@@ -57,13 +57,7 @@ fn leases_of_slots_go_back_once() {
         assert!(others.spend_blocking(id, 1).unwrap().allowed());
     }
     assert!(IDS.iter().all(|id| others.check(id, 8).unwrap().allowed()), "from leases");
-    let put = |before| {
-        let after = Some(("12 apples".into(), 1_000_000));
-        let change = Change { key: "All:h".into(), before, after };
-        block_on(node.store.inner.replace([change].into())).unwrap()
-    };
-    let Replaced::Changed { mut texts, .. } = put(None) else { panic!("it has a text") };
-    assert_eq!(put(texts.pop().flatten()), Replaced::Done);
+    node.store.inner.put("All:h", "12 apples");
     *node.store.is_split.lock() = true;
     let error = node.answer(node.limiter.give_leases_back()).unwrap_err();
     assert!(error.is_store_failure() && error.to_string().contains("12 apples"), "{error}");
@@ -120,7 +114,7 @@ fn checked_and_denied_members_keep_no_charge() {
 }
 
 #[test]
-fn failed_rollbacks_and_settlements_are_counted() {
+fn failed_returns_and_settlements_are_counted() {
     let node = node();
     let decided = node.keep(&[node.all.member("a").cost(2)]);
     let (_, receipt) = node.answer(node.all.spend_estimate_shared("a", 2)).unwrap();
@@ -136,17 +130,21 @@ fn failed_rollbacks_and_settlements_are_counted() {
 }
 
 #[test]
-fn charges_beside_lease_requests_ask_no_store() {
+fn charges_beside_lease_requests_come_back() {
     let node = leasing(&[]);
-    // The first call asks for no lease, and its rollback reads the bucket and replaces it.
-    let asked = [2, 0].map(|_| {
+    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
+    let limits = (*node.limiter.limits()).clone();
+    let other = Limiter::with_options(limits, options.store(Store(store))).limit("All").unwrap();
+    // The first call asks for no lease, the second one does.
+    for left in [64, 64 - 8] {
         node.hand.advance(MS);
         let decided = node.keep(&[node.all.member("a").cost(9)]);
         let before = node.calls_and_errors().0;
         node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
-        node.calls_and_errors().0 - before
-    });
-    assert_eq!(asked, [2, 0]);
+        assert_eq!(node.calls_and_errors().0 - before, 1);
+        assert_eq!(other.check_blocking("a", 0).unwrap().remaining(), Some(left));
+    }
 }
 
 #[test]
@@ -159,31 +157,8 @@ fn members_of_denied_batches_show_their_buckets() {
     assert_eq!(left.collect::<Vec<_>>(), [5, 2].map(Some));
 }
 
-/// A unit of an ended lease took its time of the limit without a factor, also before a call whose limit is twice as fast.
 #[test]
-fn rollbacks_by_factor_know_ended_leases() {
-    let second = Duration::from_secs(1);
-    let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * second);
-    let limit = Limit::new(20, 1, second).unwrap();
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let limits = limits.limit_with("All", IdFormat::String, limit, leased).unwrap();
-    let node = node_with(limits.build());
-    for _ in 0..2 {
-        node.hand.advance(MS);
-        assert!(node.is_allowed(1));
-    }
-    assert_eq!(node.all.check("a", 0).unwrap().remaining(), Some(8), "until 20 s");
-    node.hand.advance(25 * second);
-    let fast = node.all.member("a").cost(4).factor(Factor::from_millionths(500_000));
-    let decided = node.keep(&[fast]);
-    assert_eq!(decided.decision.remaining(), Some(30), "3 units are missing still, and 2");
-    node.hand.advance(2 * second);
-    node.give_back([decided.members[0].charge.as_ref().unwrap()]);
-    assert_eq!(node.left().1, Some(19));
-}
-
-#[test]
-fn rollbacks_find_the_text_of_their_member() {
+fn returns_find_the_text_of_their_member() {
     let node = node();
     assert!(node.is_allowed(4));
     let decided = node.keep(&[node.all.member("a"), node.all.member("b").cost(3)]);

@@ -116,9 +116,7 @@ fn a_text_that_is_none_leaves_the_others() {
     let (node, _) = allowing();
     node.set_outage(true);
     node.spend_of(&["a", "b", "c"]);
-    let after = Some(("12 apples".into(), 1_000_000));
-    let change = Change { key: "All:b".into(), before: None, after };
-    crate::util::block_on::block_on(node.store.inner.replace([change].into())).unwrap();
+    node.store.inner.put("All:b", "12 apples");
     node.end_outage();
     assert_eq!(["a", "c"].map(|id| node.left_of(id)), [4, 4].map(Some));
     assert!(node.answer(node.all.check_shared("b", 0)).is_err());
@@ -203,29 +201,4 @@ fn reports_keep_the_leases_of_buckets() {
         assert!(node.answer(node.all.reset_shared("a")).unwrap().allowed());
         assert_eq!(node.left_of("a"), Some(32), "{is_split}");
     }
-}
-
-#[test]
-fn reports_begin_again_after_changes_of_others() {
-    let (node, _) = allowing();
-    let other = node.other();
-    for id in ["e", "f", "g"] {
-        // A caller waits for a unit of it, so it is empty for a minute.
-        assert!(other.spend_blocking(id, 5).unwrap().allowed());
-        assert!(other.reserve_blocking(id, 1, MINUTE).is_ok());
-    }
-    node.set_outage(true);
-    node.spend_of(&["a", "a", "b", "c", "c", "c", "e", "f", "g"]);
-    node.set_outage(false);
-    assert!(node.answer(node.all.check_shared("none", 0)).unwrap().allowed());
-    node.store.set_answers(Answers::Late);
-    assert_eq!(node.store.run_all(), 1);
-    // The report has read the buckets. It leaves those out that are empty.
-    for id in ["a", "b", "c"] {
-        assert!(other.spend_blocking(id, 1).unwrap().allowed());
-    }
-    node.store.set_answers(Answers::AtOnce);
-    while node.store.run_all() > 0 {}
-    let left = ["a", "b", "c", "e", "f", "g"].map(|id| node.left_of(id));
-    assert_eq!(left, [2, 3, 1, 0, 0, 0].map(Some));
 }

@@ -8,7 +8,8 @@ use super::processes::{Nodes, pause, units_above_the_bound};
 use super::server::with_each;
 use super::shards::Shards;
 use super::{charge, member, options_of, run, secondly, wait_until};
-use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
+use crate::core::shared::change::{BucketChange, Step};
+use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
@@ -172,29 +173,25 @@ fn spend_only_members_are_charged_once() {
 }
 
 #[test]
-fn a_changed_bucket_is_not_given_back() {
+fn charges_go_back_beside_those_of_others() {
     with_each(|binary| {
         let shards = Shards::start(binary);
         let store = connected(&shards, Scripts::new(), 2_000);
         let [first, second, _] = shards.keys("a");
-        for (key, is_changed) in [(first, true), (second, false)] {
+        for (key, others) in [(first, 1), (second, 0)] {
             let members = [member(&key, &hourly(5), 2)];
             let found = charge(&store, &members).unwrap();
-            let wrote = shards.text(&key);
-            if is_changed {
-                assert_eq!(charge(&store, &[member(&key, &hourly(5), 1)]).unwrap().denied, None);
-            }
-            let last = shards.text(&key);
-            assert_eq!(is_changed, last != wrote);
+            assert_eq!(charge(&store, &[member(&key, &hourly(5), others)]).unwrap().denied, None);
             let asker = store.asker.clone();
             let giving = async move {
                 split::give_back(&asker, &members, &found).await;
                 Ok(())
             };
             run(&store, giving).unwrap();
-            assert_eq!(is_changed, shards.text(&key) == last);
-            let all = member(&key, &hourly(5), if is_changed { 3 } else { 5 });
-            assert_eq!(is_changed, charge(&store, &[all]).unwrap().denied.is_some());
+            for (cost, is_denied) in [(5 - others, false), (1, true)] {
+                let found = charge(&store, &[member(&key, &hourly(5), cost)]).unwrap();
+                assert_eq!(found.denied.is_some(), is_denied);
+            }
         }
     });
 }
@@ -212,11 +209,11 @@ fn tag_puts_a_batch_into_one_slot() {
         assert_eq!(charge(&store, &batch(3)).unwrap().denied, None);
         assert_eq!(charge(&store, &batch(3)).unwrap().denied, Some(0));
         assert_eq!(store.asker.servers.figures().calls() - calls, 2, "one script a batch");
-        let change = |key: &str| Change { key: key.into(), before: None, after: None };
+        let change =
+            |key: &str| BucketChange { member: member(key, &hourly(5), 0), step: Step::Look };
         let changes = |keys: &[&str]| keys.iter().map(|key| change(key)).collect::<Arc<[_]>>();
-        let replaced = run(&store, store.replace(changes(&keys))).unwrap();
-        assert!(matches!(replaced, Replaced::Changed { .. }));
-        let error = run(&store, store.replace(changes(&["a", "b"]))).unwrap_err();
+        assert_eq!(run(&store, store.change(changes(&keys))).unwrap().texts.len(), 3);
+        let error = run(&store, store.change(changes(&["a", "b"]))).unwrap_err();
         assert!(error.is_store_failure() && error.to_string().contains("slots"), "{error}");
     });
 }

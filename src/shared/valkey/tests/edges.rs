@@ -80,107 +80,17 @@ fn gcra_is_exact_to_the_ns() {
 }
 
 #[test]
-fn ledgers_and_leases_end_at_their_ms() {
+fn leases_end_at_their_ms() {
     with_each(|binary| {
         let server = Server::start(binary);
         let mut edges = Edges::new(&server);
-        let leaky = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
-        let buckets = [
-            (secondly(40, 1), (NOW_MS * MS).to_string()),
-            (leaky, format!("{}:3", NOW_MS - 1_500)),
-        ];
-        for (limit, bucket) in &buckets {
-            for before_ms in [2, 1, 0, 1_200] {
-                let at_ms = NOW_MS + 1 - before_ms;
-                edges.charge(&format!("{bucket}~1:{at_ms}:1:5:0:0:0"), &member("a", limit, 1));
-                // The later group is still leased when the first one ends.
-                let groups = format!("{bucket}|0|{at_ms}|5|{}|7", NOW_MS + 900);
-                edges.charge(&groups, &member("a", limit, 1));
-            }
+        let limit = secondly(40, 1);
+        for before_ms in [2, 1, 0, 1_200] {
+            // The later group is still leased when the first one ends.
+            let at_ms = NOW_MS + 1 - before_ms;
+            let groups = format!("{}|0|{at_ms}|5|{}|7", NOW_MS * MS, NOW_MS + 900);
+            edges.charge(&groups, &member("a", &limit, 1));
         }
-    });
-}
-
-#[test]
-fn windows_drop_ledgers_by_their_start() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let mut edges = Edges::new(&server);
-        let window = Limit::fixed_window(5, Duration::from_secs(1)).unwrap();
-        let starts = [0, 400, 999, 1_000, 2_500].map(|before_ms| NOW_MS - before_ms);
-        for start_ms in starts {
-            for needed_ms in [start_ms - 1, start_ms, start_ms + 1, NOW_MS, NOW_MS + 1] {
-                let ledger = format!("~1:{needed_ms}:1:5:0:0:0");
-                // The last one owes units of three windows.
-                for count in [0, 1, 4, 5, 14] {
-                    edges.charge(&format!("{start_ms}:{count}{ledger}"), &member("a", &window, 1));
-                }
-                // A bucket that was never charged.
-                edges.charge(&ledger, &member("a", &window, 1));
-            }
-        }
-    });
-}
-
-/// The units of leases are counted, and drain as the call's limit says.
-#[test]
-fn leases_of_counts_drain_by_the_factor() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let mut edges = Edges::new(&server);
-        let own = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
-        let fast = own.scaled(Factor::from_millionths(500_000)).unwrap().unwrap();
-        let unscaled = Some(Box::new(own));
-        let member = SharedMember { unscaled, ..member("a", &fast, 1) };
-        for ended_ms in [100, 700, 1_400] {
-            let text = format!("{}:3|0|{}|7", NOW_MS - 1_500, NOW_MS - ended_ms);
-            assert!(edges.charge(&text, &member).0);
-        }
-    });
-}
-
-/// The units that a call with a factor below 1 drains early are written into the ledger, which is kept until the charges
-/// before have drained by the limit itself.
-#[test]
-fn drains_by_factors_are_in_the_ledger() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let mut edges = Edges::new(&server);
-        let own = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
-        let mut charged = |millionths, text: &str| {
-            let scaled = own.scaled(Factor::from_millionths(millionths)).unwrap().unwrap();
-            let unscaled = Some(Box::new(own.clone()));
-            let keep_ms = 40_001;
-            let member = SharedMember { unscaled, keep_ms, ..member("a", &scaled, 1) };
-            assert!(edges.charge(text, &member).0);
-            edges.connection.get::<_, String>("a").unwrap()
-        };
-        let (last_ms, began_ns) = (NOW_MS - 3_250, NOW_MS * MS);
-        let full_ms = last_ms + 10_001;
-        // In 3.25 s six units drip out by the factor 0.5, and three by the limit itself up to the sixth drip.
-        let drained = charged(500_000, &format!("{last_ms}:10"));
-        let at_ms = last_ms + 3_000;
-        assert_eq!(drained, format!("{at_ms}:5:40001~{began_ns}:{full_ms}:0:0:0:0:3"));
-        // A bucket that is empty by the factor: the limit itself would have three units less at this time.
-        let drained = charged(100_000, &format!("{last_ms}:10"));
-        assert_eq!(drained, format!("{NOW_MS}:1:40001~{began_ns}:{full_ms}:0:0:0:0:7"));
-        // A ledger that is there stays needed.
-        let until_ms = NOW_MS + 60_000;
-        let most = (1_u64 << 53) - 1;
-        for (before, after) in [(4, 7), (most - 3, most), (most - 1, most), (most, most)] {
-            let ledger = |units| format!("~1:{until_ms}:2:18446744073709551615:0:0:{units}");
-            let drained = charged(500_000, &format!("{last_ms}:10{}", ledger(before)));
-            assert_eq!(drained, format!("{at_ms}:5:40001{}", ledger(after)));
-        }
-        // By now the bucket would be full by the limit itself.
-        let drained = charged(500_000, &format!("{}:10", NOW_MS - 10_002));
-        assert_eq!(drained, format!("{NOW_MS}:1:40001"));
-        // By a factor above 1, and when no unit has dripped out early, there is no entry.
-        assert_eq!(
-            charged(2_000_000, &format!("{last_ms}:10")),
-            format!("{}:10:40001", last_ms + 2_000)
-        );
-        assert_eq!(charged(500_000, &format!("{NOW_MS}:10")), format!("{NOW_MS}:11:40001"));
     });
 }
 
@@ -212,21 +122,14 @@ fn leases_give_back_what_was_granted() {
     with_each(|binary| {
         let server = Server::start(binary);
         let mut edges = Edges::new(&server);
-        let leaky = Limit::leaky_bucket(40, Duration::from_secs(1), 1).unwrap();
-        let end_ms = NOW_MS + 900;
+        let (limit, end_ms) = (secondly(40, 1), NOW_MS + 900);
         let end = LeaseEnd { tag_ms: end_ms, granted: 3, unspent: 5 };
-        for (limit, bucket) in [
-            (secondly(40, 1), (NOW_MS * MS + 20_000_000_000).to_string()),
-            (leaky, format!("{NOW_MS}:20")),
-        ] {
-            let ending = SharedMember { lease: asking(0, Some(end)), ..member("a", &limit, 1) };
-            let text = format!("{bucket}|0|{end_ms}|7");
-            assert_eq!(edges.charge(&text, &ending), (true, 0));
-            let left =
-                |cost| SharedMember { mode: SharedMode::CheckOnly, ..member("a", &limit, cost) };
-            let text: String = edges.connection.get("a").unwrap();
-            assert!(edges.charge(&text, &left(22)).0 && !edges.charge(&text, &left(23)).0);
-        }
+        let ending = SharedMember { lease: asking(0, Some(end)), ..member("a", &limit, 1) };
+        let text = format!("{}|0|{end_ms}|7", NOW_MS * MS + 20_000_000_000);
+        assert_eq!(edges.charge(&text, &ending), (true, 0));
+        let left = |cost| SharedMember { mode: SharedMode::CheckOnly, ..member("a", &limit, cost) };
+        let text: String = edges.connection.get("a").unwrap();
+        assert!(edges.charge(&text, &left(22)).0 && !edges.charge(&text, &left(23)).0);
     });
 }
 
@@ -235,11 +138,11 @@ fn full_groups_take_no_more_leases() {
     with_each(|binary| {
         let server = Server::start(binary);
         let mut edges = Edges::new(&server);
-        let large = Limit::leaky_bucket(16_777_215, Duration::from_secs(1), 1).unwrap();
+        let large = Limit::new(1 << 23, 1_000_000, Duration::from_secs(1)).unwrap();
         let asking = SharedMember { lease: asking(8, None), ..member("a", &large, 1) };
         let end_ms = (NOW_MS / 1_000 + 2) * 1_000;
         for (units, leased) in [(MAX_GROUP_UNITS - 8, 8), (MAX_GROUP_UNITS - 7, 0)] {
-            let text = format!("{NOW_MS}:1|0|{end_ms}|{units}");
+            let text = format!("{}|0|{end_ms}|{units}", NOW_MS * MS);
             assert_eq!(edges.charge(&text, &asking), (true, leased), "beside {units}");
         }
     });

@@ -43,16 +43,7 @@ fn options_of(url: &str) -> StoreOptions {
 
 fn member(key: &str, limit: &Limit, cost: u64) -> SharedMember {
     let (limit, mode) = (limit.clone(), SharedMode::CheckAndSpend);
-    SharedMember {
-        key: key.into(),
-        limit,
-        unscaled: None,
-        keeps_ledger: true,
-        cost,
-        mode,
-        keep_ms: 0,
-        lease: None,
-    }
+    SharedMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
 }
 
 fn secondly(burst: u64, count: u64) -> Limit {

@@ -1,16 +1,17 @@
 //! The scripts on real servers decide and write as `decide.rs` does, on a clock that is moved by hand.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::{Commands, Connection};
 
 use super::server::{Server, with_each};
 use super::{charge, options, run, secondly, wait_until_connected};
-use crate::core::shared::decide::{decide, denied_by, written};
+use crate::core::shared::change::{BucketChange, Step};
+use crate::core::shared::decide::{charge_mark, decide, denied_by, written};
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
-use crate::core::shared::ledger::LedgerEntry;
 use crate::core::shared::text::{ORIGIN_NS, SharedBucket};
-use crate::core::shared::{Change, Replaced, SharedMember, SharedMode, SharedStore};
+use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::limit::{Factor, Limit};
 use crate::random::Random;
 use crate::shared::valkey::ValkeyStore;
@@ -92,29 +93,10 @@ const ODD: &[&str] = &[
     "1790000000000000000|0|1577836799999|5",
     "1790000000000000000|0|2127592613887|5",
     "1790000000000000000|0|",
+    "1790000000000000000~1790000000000000000:1790000001000:1:5:0:0:0",
     "|0|1790000001000|5",
     "1790000000000:3|0|1790000001000|5",
     "1790000000000:3|1790000009000|1790000001000|5|1790000002000|4194303",
-    "1790000000000000000~1790000000000000000:1790000001000:1:5:0:0:0",
-    "1790000000000000000|0~1790000000000000000:1890000001000:1:5:0:18446744073709551615:0",
-    "1790000000000000000|0|1890000001000|5~1:1890000001000:1:5:0:0:0",
-    "1790000000000:3|1~1:1890000001000:1:18446744073709551616:0:0:0",
-    "1790000000000:3~1:1890000001000:1:5:0:0:0",
-    "~1:1890000001000:1:5:0:0:0",
-    "|0~1:1890000001000:1:5:0:0:0",
-    "|~1:1890000001000:1:5:0:0:0",
-    "1790000000000000000~1:2127592613886:1:5:0:0:0",
-    "1790000000000000000~1:2127592613887:1:5:0:0:0",
-    "1790000000000000000~1:1790000001000:1:5:0:0",
-    "1790000000000000000~1:1790000001000:1:5:0:0:0:0",
-    "1790000000000000000~1:1790000001000::5:0:0:0",
-    "1790000000000:3~1:1890000001000:1:5:0:0:9007199254740991",
-    "1790000000000:3~1:1890000001000:1:5:0:0:9007199254740992",
-    "1790000000000:3~1:1890000001000:1:5:0:0",
-    "1790000000000:3~1:1890000001000:1:5:0:0:0:0",
-    "1790000000000000000~",
-    "~",
-    "1790000000000000000~1:1:1:1:1:1:1~1:1:1:1:1:1:1",
     "inf",
     "1790000000000000001\n",
     "\u{661}",
@@ -157,9 +139,8 @@ struct Seen {
     unreadable: u64,
     blocked: u64,
     leased: u64,
-    with_ledger: u64,
-    /// Texts that say that a factor has let units drip out early.
-    drained: u64,
+    /// Steps that have changed a bucket, by the step's name.
+    steps: BTreeMap<&'static str, u64>,
     /// Batches for the script that has only plain gcra.
     plain: u64,
 }
@@ -244,7 +225,6 @@ impl World {
                 key: key.into(),
                 limit,
                 unscaled,
-                keeps_ledger: true,
                 cost: cost.min(most),
                 mode,
                 keep_ms,
@@ -301,11 +281,7 @@ impl World {
                     Some(_) => at_ms * MS + self.random.below(MS),
                     None => (at_ms << 24) | self.random.below(counts),
                 };
-                let mut bucket = SharedBucket { word, ..SharedBucket::default() };
-                if self.random.below(2) == 0 {
-                    let entry = LedgerEntry::Lowered(self.random.next());
-                    bucket = bucket.with_entry(&member.limit, self.unix_ns, word, entry);
-                }
+                let bucket = SharedBucket { word, ..SharedBucket::default() };
                 let () = self.connection.set(key, bucket.text(&member.limit)).unwrap();
             }
             _ => {}
@@ -356,22 +332,108 @@ impl World {
                 continue;
             };
             self.seen.charged += 1;
-            self.seen.with_ledger += u64::from(text.contains('~'));
-            self.seen.drained += u64::from(text.contains('~') && !text.ends_with(":0"));
-            assert_eq!(
-                shown(&after[at..=at]),
-                [text],
-                "at {unix_ns} {member:?} {:?}",
-                shown(&before[at..=at])
-            );
-            let left_ms: i64 = self.connection.pttl(&*member.key).unwrap();
-            let most_ms = keep_ms as i64 + 2;
-            assert!(
-                (most_ms - 3_000..=most_ms).contains(&left_ms),
-                "{left_ms} of {keep_ms}, at {unix_ns} {:?} after {:?}: {member:?}",
-                shown(&after[at..=at]),
-                shown(&before[at..=at])
-            );
+            self.check_written(member, (&before[at], &after[at]), (text, Some(keep_ms)));
+        }
+    }
+
+    /// Checks the text that a script has written, and the time for which it is kept.
+    fn check_written(
+        &mut self,
+        member: &SharedMember,
+        (before, after): (&Option<Box<[u8]>>, &Option<Box<[u8]>>),
+        (text, keep_ms): (String, Option<u64>),
+    ) {
+        let [before, after] = [before, after].map(|text| shown(std::slice::from_ref(text)));
+        let unix_ns = self.unix_ns;
+        let Some(keep_ms) = keep_ms else {
+            return assert_eq!(after, ["none"], "at {unix_ns} {member:?} {before:?}");
+        };
+        assert_eq!(after, [text], "at {unix_ns} {member:?} {before:?}");
+        let left_ms: i64 = self.connection.pttl(&*member.key).unwrap();
+        let most_ms = keep_ms as i64 + 2;
+        assert!(
+            (most_ms - 3_000..=most_ms).contains(&left_ms),
+            "{left_ms} of {keep_ms}, at {unix_ns} {after:?} after {before:?}: {member:?}"
+        );
+    }
+
+    /// A step of a member, and its name.
+    fn random_step(
+        &mut self,
+        member: &SharedMember,
+        text: &Option<Box<[u8]>>,
+        unix_ns: u64,
+    ) -> (&'static str, Step) {
+        let burst = member.limit.burst();
+        let units = self.random.pick(&[0, 1, 2, burst / 2, burst]).min(burst);
+        let any = self.random.pick(&[0, 1, 7, 1 << 24, u64::MAX]);
+        let charged = SharedMember { mode: SharedMode::CheckAndSpend, cost: 1, ..member.clone() };
+        let charge = charge_mark(&charged, text.as_deref(), unix_ns)
+            .filter(|_| self.random.below(8) > 0)
+            .unwrap_or_else(|| member.limit.rule().charge_mark(1 << 24));
+        let is_gcra = member.limit.rule().gcra().is_some();
+        let own_burst = member.own_limit().burst();
+        let at_most_ns = self.random.pick(&[0, 1_000_000_000, 1 << 40, u64::MAX]);
+        match self.random.below(11) {
+            0 => ("refund", Step::Refund { units }),
+            1 => ("return", Step::Return { units, charge }),
+            2 => ("owe", Step::Owe { units: any, max_debt: self.random.pick(&[0, 3, 1 << 20]) }),
+            3 => ("reset", Step::Reset),
+            // Blocks have no factor.
+            4 | 5 if member.unscaled.is_some() => ("look", Step::Look),
+            4 => {
+                let time = self.random.pick(&[0, 1, 1_000_000, 2_000_000_001, u64::MAX]);
+                ("block", Step::Block { time: Duration::from_nanos(time) })
+            }
+            5 => ("unblock", Step::Unblock),
+            6 | 7 if is_gcra => ("reserve", Step::Reserve { units: units.max(1), at_most_ns }),
+            8 if is_gcra => {
+                let bucket = SharedBucket::read(&member.limit, text.as_deref()).unwrap_or_default();
+                let bucket = bucket.guarded(member.own_limit(), unix_ns);
+                let word = bucket.word.max(1) + self.random.below(8) / 7;
+                ("cancel", Step::Cancel { units: units.min(own_burst), word })
+            }
+            9 => ("spend_up_to", Step::SpendUpTo { most: any.min(burst) }),
+            10 => ("drain", Step::Drain { leave: self.random.pick(&[0, 1, 3, burst]) }),
+            _ => ("look", Step::Look),
+        }
+    }
+
+    /// Changes buckets by steps.
+    fn change(&mut self) {
+        self.move_clock();
+        let members = self.members();
+        for member in &members {
+            self.disturb(member);
+        }
+        let before: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
+        let unix_ns = self.unix_ns / 1_000 * 1_000;
+        let (mut names, mut changes) = (Vec::new(), Vec::new());
+        for (member, text) in members.iter().zip(&before) {
+            let (name, step) = self.random_step(member, text, unix_ns);
+            names.push(name);
+            changes.push(BucketChange { member: member.clone(), step });
+        }
+        let changed = run(&self.store, self.store.change(changes.clone().into())).unwrap();
+        assert_eq!((changed.unix_ns, &changed.texts), (unix_ns, &before), "{changes:?}");
+        let after: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
+        let stepped = changes.iter().zip(&before);
+        let stepped = stepped.map(|(change, text)| change.stepped(text.as_deref(), unix_ns));
+        let Ok(stepped) = stepped.collect::<Result<Vec<_>, _>>() else {
+            assert_eq!(before, after, "nothing is written: {changes:?} {:?}", shown(&before));
+            self.seen.unreadable += 1;
+            let keys: Vec<&str> = members.iter().map(|member| &*member.key).collect();
+            return self.connection.del(keys).unwrap();
+        };
+        for at in 0..members.len() {
+            let texts = (&before[at], &after[at]);
+            match changes[at].written(&stepped[at]) {
+                Some(written) => {
+                    *self.seen.steps.entry(names[at]).or_default() += 1;
+                    self.check_written(&members[at], texts, written);
+                }
+                None => assert_eq!(texts.0, texts.1, "{:?} changes nothing", changes[at]),
+            }
         }
     }
 }
@@ -391,10 +453,11 @@ fn scripts_decide_and_write_as_the_rules() {
         let mut world = World::new(&server, 0x7011_6a7e);
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {
             world.step();
+            world.change();
         }
         let seen = &world.seen;
-        let is_met = seen.with_ledger > 10
-            && seen.drained > 5
+        let is_met = seen.steps.len() == 10
+            && seen.steps.values().all(|&count| count > 5)
             && seen.charged > 300
             && seen.denied > 300
             && seen.leased > 100
@@ -403,36 +466,5 @@ fn scripts_decide_and_write_as_the_rules() {
             && seen.plain > 150;
         assert!(is_met, "{seen:?}");
         println!("{:?}", world.seen);
-    });
-}
-
-#[test]
-fn texts_are_replaced_only_if_none_has_changed() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let store = ValkeyStore::start(&options(&server)).unwrap();
-        wait_until_connected(&store);
-        let mut connection = server.connection();
-        let change = |key: &str, before: Option<&str>, after: Option<(&str, u64)>| Change {
-            key: key.into(),
-            before: before.map(|text| text.as_bytes().into()),
-            after: after.map(|(text, keep_ms)| (text.into(), keep_ms)),
-        };
-        let replace = |changes: Vec<Change>| run(&store, store.replace(changes.into())).unwrap();
-        let both =
-            vec![change("a", None, Some(("1", 60_000))), change("b", None, Some(("2", 5_000)))];
-        assert_eq!(replace(both.clone()), Replaced::Done);
-        assert!((4_000..=5_000).contains(&connection.pttl::<_, i64>("b").unwrap()));
-        let Replaced::Changed { unix_ns, texts } = replace(both) else { panic!("they are there") };
-        assert_eq!(shown(&texts), ["1", "2"]);
-        assert!(unix_ns > 1_790_000_000_000_000_000);
-        let one_other =
-            vec![change("a", Some("1"), Some(("3", 60_000))), change("b", Some("x"), None)];
-        assert!(matches!(replace(one_other), Replaced::Changed { .. }));
-        assert_eq!(connection.mget::<_, Vec<String>>(&["a", "b"]).unwrap(), ["1", "2"]);
-        let gone = vec![change("a", Some("1"), None), change("b", Some("2"), Some(("4", 9_000)))];
-        assert_eq!(replace(gone), Replaced::Done);
-        assert!(!connection.exists::<_, bool>("a").unwrap());
-        assert_eq!(connection.get::<_, String>("b").unwrap(), "4");
     });
 }

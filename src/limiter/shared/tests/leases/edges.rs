@@ -64,36 +64,39 @@ fn local_denials_need_no_store() {
 
 #[test]
 fn reservations_wait_for_the_end_of_leases() {
+    use crate::core::shared::SharedMode;
+    use crate::core::shared::change::{BucketChange, Step};
     use crate::core::shared::lease::LeaseRequest;
-    use crate::core::shared::reversible::{Refused, reserve};
     use crate::core::shared::text::SharedBucket;
     let at_ns = 1_790_000_000_000_000_000;
     let limit = Limit::new(20, 10, Duration::from_secs(1)).unwrap();
     let request = LeaseRequest { want: 8, length_ms: 10_000, end: None };
-    let (leased, granted) = SharedBucket::default().with_lease(&limit, at_ns, request).unwrap();
-    let wait_ns = match reserve(&limit, leased, at_ns, 13, u64::MAX) {
-        Err(Refused::NotInTime { wait_ns }) => wait_ns,
-        other => panic!("{other:?}"),
+    let (leased, _) = SharedBucket::default().with_lease(&limit, at_ns, request).unwrap();
+    let text = leased.text(&limit);
+    let reserved = |units| {
+        let member = SharedMember {
+            key: "a".into(),
+            limit: limit.clone(),
+            unscaled: None,
+            cost: 0,
+            mode: SharedMode::CheckOnly,
+            keep_ms: 0,
+            lease: None,
+        };
+        let step = Step::Reserve { units, at_most_ns: u64::MAX };
+        BucketChange { member, step }.stepped(Some(text.as_bytes()), at_ns).unwrap().new
     };
-    assert_eq!(wait_ns, granted.until_ms * 1_000_000 - at_ns);
+    assert!(reserved(12).is_some(), "granted at once");
+    assert_eq!(reserved(13), None, "none waits beside leases");
 }
 
 #[test]
 fn one_unknown_text_leaves_the_other_leases() {
-    use crate::core::shared::Change;
     let node = leasing(100);
     node.take_lease("a");
     node.take_lease("b");
-    let store = &node.limiter.inner.shared.as_ref().unwrap().store;
-    let key = format!("{}All:a", node.limiter.inner.shared.as_ref().unwrap().prefix);
-    let mut change =
-        Change { key: key.into(), before: None, after: Some(("12 apples".into(), 1_000_000)) };
-    if let crate::core::shared::Replaced::Changed { mut texts, .. } =
-        block_on(store.replace([change.clone()].into())).unwrap()
-    {
-        change.before = texts.pop().flatten();
-        let _ = block_on(store.replace([change].into())).unwrap();
-    }
+    let handle = node.limiter.inner.shared.as_ref().unwrap();
+    handle.store.put(&format!("{}All:a", handle.prefix), "12 apples");
     assert!(node.limiter.give_leases_back_blocking().unwrap_err().is_store_failure());
     assert_eq!(node.all.check_blocking("b", 0).unwrap().remaining(), Some(18));
 }
