@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate::algorithm::{Algorithm, Charge, Outcome};
+use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::{Decision, Limit};
 
 /// A call of a [`hooked`] rule.
@@ -17,12 +17,12 @@ pub(crate) enum RuleCall {
         now_ns: u64,
         cost: u64,
     },
-    RollBack,
+    Refund,
     /// A reload asks for the name, among others.
     Name,
 }
 
-/// Decides like `limit`, and calls `hook` before each spend, each rollback, and when it is asked for its name.
+/// Decides like `limit`, and calls `hook` before each spend, each refund, and when it is asked for its name.
 pub(crate) fn hooked(limit: Limit, hook: impl Fn(RuleCall) + Send + Sync + 'static) -> Limit {
     Limit::custom(Arc::new(Hooked { limit, hook: Box::new(hook) })).unwrap()
 }
@@ -45,6 +45,7 @@ impl Algorithm for Hooked {
     }
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        (self.hook)(RuleCall::Refund);
         self.limit.refund(word, now_ns, cost)
     }
 
@@ -60,11 +61,6 @@ impl Algorithm for Hooked {
         self.limit.max_cost()
     }
 
-    fn roll_back(&self, word: u64, charge: Charge, now_ns: &dyn Fn() -> u64) -> Option<u64> {
-        (self.hook)(RuleCall::RollBack);
-        self.limit.roll_back(word, charge, now_ns)
-    }
-
     fn name(&self) -> &'static str {
         (self.hook)(RuleCall::Name);
         "hooked"
@@ -75,12 +71,12 @@ impl Algorithm for Hooked {
     }
 }
 
-/// Makes a rule whose first rollback stands still until the returned value is dropped.
-pub(crate) fn stands_in_rollback() -> (Limit, StoppedThread) {
+/// Makes a rule whose first refund stands still until the returned value is dropped.
+pub(crate) fn stands_in_refund() -> (Limit, StoppedThread) {
     let (point, stopped) = stop_point();
     let has_stopped = AtomicBool::new(false);
     let rule = hooked(super::hourly(10), move |call| {
-        if call == RuleCall::RollBack && !has_stopped.swap(true, Ordering::Relaxed) {
+        if call == RuleCall::Refund && !has_stopped.swap(true, Ordering::Relaxed) {
             point.stop();
         }
     });
