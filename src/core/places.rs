@@ -139,15 +139,17 @@ impl VacantPlaces {
         self.change(hash, key, of, |places| take_earliest(places, of, now_ns, units))
     }
 
-    /// Takes the place that ends at the TAT `word`.
+    /// Takes the place that ends at the TAT `word`, without its units whose times have passed.
     pub(crate) fn take_last(
         &self,
         hash: u64,
         key: KeyRef<'_>,
         of: PlacesOf,
+        now_ns: u64,
         word: u64,
     ) -> Option<Place> {
         self.change(hash, key, of, |places| {
+            *places = places.iter().filter_map(|&place| of.present(place, now_ns)).collect();
             let at = places.iter().position(|place| place.end_ns == word)?;
             Some(places.swap_remove(at))
         })

@@ -217,7 +217,9 @@ impl LimitsView<'_> {
                 return Ok(());
             }
             let word = self.inner.store.look(key, &self)?.unwrap_or(0);
-            let Some(place) = places.take_last(hash, key.key, of, word) else { return Ok(()) };
+            let Some(place) = places.take_last(hash, key.key, of, now_ns, word) else {
+                return Ok(());
+            };
             if self.return_last(key, (place, ChargedTo::OwnCell), now_ns)? {
                 coverage::hit(Race::VacatedLater);
             } else {
