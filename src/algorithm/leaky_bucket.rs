@@ -115,7 +115,9 @@ impl Algorithm for LeakyBucket {
         let counter = level.counter.saturating_sub(cost);
         let refunded = counter != level.counter;
         let left = (self.size().saturating_sub(counter), 1);
-        let decision = Decision::new(refunded, left, 0, self.drip_ns(level, counter)).of_refund();
+        // The bucket may have no debt any more.
+        let after = self.level(level.word(counter), now_ns);
+        let decision = Decision::new(refunded, left, 0, self.drip_ns(after, counter)).of_refund();
         Outcome { word: refunded.then(|| level.word(counter)), decision }
     }
 

@@ -209,7 +209,8 @@ impl Algorithm for Window {
         let current = self.current(word, now_ns);
         let used = current.used.saturating_sub(cost);
         let refunded = used != current.used;
-        let reset_in_ns = self.reset_in_ns(current, used);
+        // The bucket may have no debt any more.
+        let reset_in_ns = self.reset_in_ns(self.current(current.word(used), now_ns), used);
         let decision = Decision::new(refunded, self.remaining(used), 0, reset_in_ns).of_refund();
         Outcome { word: refunded.then(|| current.word(used)), decision }
     }
