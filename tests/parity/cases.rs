@@ -5,10 +5,10 @@ use tollgate::options::AtCap;
 use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 
 use super::ops::{BatchCall, Op, call};
-use super::run::{On, Start};
+use super::run;
+use super::run::{Checks, On, Start};
 use super::spec::Numbers::{Fixed, Gcra, Leaky, Tokens};
 use super::spec::{LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
-use super::{bound, run};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1000 * MS;
@@ -41,66 +41,16 @@ fn start(spec: Spec) -> Start {
 
 fn answers_exactly(start: &Start, ops: &[Op]) {
     for on in [On::LockFree, On::Exact] {
-        run::run(on, start, ops).unwrap_or_else(|failure| panic!("{on:?}: {failure:?}"));
+        run::run(on, Checks::All, start, ops)
+            .unwrap_or_else(|failure| panic!("{on:?}: {failure:?}"));
     }
 }
 
 fn keeps_the_bound(start: &Start, ops: &[Op]) {
     for on in [On::LockFree, On::Exact] {
-        bound::run(on, start, ops).unwrap_or_else(|failure| panic!("{on:?}: {failure:?}"));
+        run::run(on, Checks::Bound, start, ops)
+            .unwrap_or_else(|failure| panic!("{on:?}: {failure:?}"));
     }
-}
-
-/// Issue 11, section 3: a reservation is settled before its time, then a charge from before it is settled.
-#[test]
-fn early_settlement_moves_no_reservation_forward() {
-    let start = start(only(Gcra { burst: 3, count: 1, period_ms: 50 }));
-    let ops = [
-        Op::Spend(call(0, 0, 2)),
-        Op::Advance(8 * MS),
-        Op::Reserve(call(0, 0, 1), u64::MAX),
-        Op::Keep(0),
-        Op::Advance(40 * MS),
-        Op::Reserve(call(0, 0, 3), u64::MAX),
-        Op::Keep(0),
-        Op::Settle(1, 2),
-        Op::Advance(8 * MS),
-        Op::Settle(0, 0),
-        Op::Reserve(call(0, 0, 3), u64::MAX),
-    ];
-    keeps_the_bound(&start, &ops);
-}
-
-/// Seed 16966: the last reservation is cancelled, the second is settled lower, and then the first.
-#[test]
-fn settlements_below_a_cancelled_reservation_keep_bound() {
-    let start = start(only(Gcra { burst: 2, count: 1, period_ms: 50 }));
-    let ops = [
-        Op::Reserve(call(0, 0, 2), u64::MAX),
-        Op::Reserve(call(0, 0, 2), u64::MAX),
-        Op::Keep(1),
-        Op::Reserve(call(0, 0, 2), u64::MAX),
-        Op::Cancel(1),
-        Op::Settle(0, 1),
-        Op::Keep(0),
-        Op::Settle(0, 0),
-        Op::Reserve(call(0, 0, 2), u64::MAX),
-    ];
-    keeps_the_bound(&start, &ops);
-}
-
-/// Issue 11, section 3: a charge from before a reset is settled after the reset.
-#[test]
-fn reset_ends_refunds_of_earlier_receipts() {
-    let start = start(only(Gcra { burst: 3, count: 1, period_ms: 50 }));
-    let ops = [
-        Op::Charge(call(0, 0, 2)),
-        Op::Reset(call(0, 0, 0)),
-        Op::Spend(call(0, 0, 2)),
-        Op::Settle(0, 1),
-        Op::Charge(call(0, 0, 2)),
-    ];
-    keeps_the_bound(&start, &ops);
 }
 
 /// Untracked keys of a full table share a bucket. One of them has an override, which the reload keeps.
@@ -144,7 +94,7 @@ fn tried_numbers_take_more_than_their_burst() {
     let of = limit.as_mut().expect("it was made");
     of.tried = Some(Gcra { burst: 2, count: 3, period_ms: 600_000 });
     let start = start(at(0, limit));
-    answers_exactly(&start, &[Op::Settled(call(0, 5, 1), 4)]);
+    answers_exactly(&start, &[Op::Charge(call(0, 5, 1)), Op::Settle(0, 4)]);
     let members = List(vec![(call(0, 0, 3), SpendOnly)]);
     answers_exactly(&start, &[Op::Batch(BatchCall::RefundAll, members)]);
 }

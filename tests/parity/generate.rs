@@ -5,24 +5,22 @@ use tollgate::options::AtCap;
 use super::ops::{Call, Op};
 use super::random::Random;
 use super::run::Start;
-use super::spec::{KNOWN, List, Spec};
+use super::spec::{KNOWN, List};
 use super::worlds::{DAY_S, Features, Generator, NS_PER_S};
 
-/// Generates a run of at most 300 operations with exact answers.
+/// Generates a run of at most 300 operations. A third of the runs has one bucket, whose calls often meet.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
     let mut random = Random(seed);
-    let features = Features::any(&mut random);
+    let features = Features { dense: random.chance(1, 3), ..Features::any(&mut random) };
+    let few = Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
+    let features = if features.dense && random.chance(1, 2) { few } else { features };
     let now = if random.chance(1, 3) { 1 } else { random.within(1, 150 * DAY_S * NS_PER_S) };
     let length = random.within(10, 300);
-    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, random };
-    generator.algorithms = std::array::from_fn(|_| generator.algorithm());
-    let start = Start { spec: generator.first_spec(), now, cap: None };
-    let ops = (0..length).map(|_| generator.op()).collect();
-    (start, ops)
+    run_of(Generator { algorithms: [0; KNOWN.len()], features, random }, now, None, length)
 }
 
-/// Generates a run without exact answers, with few ids.
-pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
+/// Generates a run in a full table, with few ids.
+pub(crate) fn any_full(seed: u64) -> (Start, Vec<Op>) {
     let mut random = Random(seed);
     let features = Features {
         ids: random.within(1, 2),
@@ -30,28 +28,32 @@ pub(crate) fn any_bound(seed: u64) -> (Start, Vec<Op>) {
         factors: false,
         back: false,
         switch: false,
-        dense: random.chance(2, 3),
         ..Features::any(&mut random)
     };
-    let cap = random.chance(1, 3).then(|| {
-        let at_cap = random.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
-        (random.within(1, 6) as usize, at_cap)
-    });
-    let dense =
-        Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
-    let features = if features.dense && random.chance(1, 2) { dense } else { features };
-    let length = random.within(10, 150);
-    let now = random.within(1, 150 * DAY_S * NS_PER_S);
-    let mut generator = Generator { algorithms: [0; KNOWN.len()], features, random };
+    let at_cap = random.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
+    let cap = Some((random.within(1, 6) as usize, at_cap));
+    let (length, now) = (random.within(10, 150), random.within(1, 150 * DAY_S * NS_PER_S));
+    run_of(Generator { algorithms: [0; KNOWN.len()], features, random }, now, cap, length)
+}
+
+fn run_of(
+    mut generator: Generator,
+    now: u64,
+    cap: Option<(usize, AtCap)>,
+    length: u64,
+) -> (Start, Vec<Op>) {
     generator.algorithms = std::array::from_fn(|_| generator.algorithm());
     let start = Start { spec: generator.first_spec(), now, cap };
-    let ops = (0..length).map(|_| generator.bound_op()).collect();
+    let ops = (0..length).map(|_| generator.op()).collect();
     (start, ops)
 }
 
 /// Operations of a run.
 impl Generator {
     fn op(&mut self) -> Op {
+        if self.random.chance(2, 5) {
+            return self.held_op();
+        }
         let features = self.features;
         match self.random.below(100) {
             0..16 => self.advance(),
@@ -67,18 +69,31 @@ impl Generator {
             34..36 if features.files => Op::Snapshot,
             36..38 if features.files => Op::Restore(self.next_spec(), self.debt()),
             38..39 if features.switch => Op::Enable(self.random.chance(2, 3)),
-            39..50 if features.batches => self.batch(),
+            39..46 if features.batches => self.batch(),
+            46..50 if features.batches => Op::Denied(List(self.any_batch().1)),
             50..55 if features.blocks => self.block(),
             50..60 => Op::Check(self.call()),
             60..66 => Op::Refund(self.call()),
             66..69 => Op::Reset(self.call()),
             69..71 => self.many(),
-            71 => self.some(),
-            72..75 => {
-                let call = self.call();
-                Op::Settled(call, self.random.within(0, call.cost + 3))
-            }
+            71..73 => self.some(),
             _ => Op::Spend(self.call()),
+        }
+    }
+
+    /// An operation of charges that callers hold.
+    fn held_op(&mut self) -> Op {
+        let at = self.random.below(8) as usize;
+        match self.random.below(12) {
+            0..4 => {
+                let at_most = self.random.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
+                let call = self.call();
+                Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
+            }
+            4..6 => Op::Cancel(at),
+            6..8 => Op::Keep(at),
+            8..10 => Op::Charge(self.call()),
+            _ => Op::Settle(at, self.random.below(6)),
         }
     }
 
@@ -88,27 +103,6 @@ impl Generator {
         match self.random.chance(1, 3) {
             true => Op::Drain(call),
             false => Op::SpendUpTo(call),
-        }
-    }
-
-    fn bound_op(&mut self) -> Op {
-        match self.random.below(100) {
-            0..15 => {
-                let at_most = self.random.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
-                let call = self.call();
-                Op::Reserve(Call { cost: call.cost.min(6), ..call }, at_most)
-            }
-            15..20 => Op::Cancel(self.random.below(8) as usize),
-            20..27 => Op::Keep(self.random.below(8) as usize),
-            27..33 => Op::Charge(self.call()),
-            33..41 => Op::Settle(self.random.below(8) as usize, self.random.below(4)),
-            41..48 => Op::Spend(self.call()),
-            48..50 => self.some(),
-            _ => match self.op() {
-                // A restore writes the snapshot that it reads.
-                Op::Snapshot => self.advance(),
-                op => op,
-            },
         }
     }
 
@@ -136,16 +130,4 @@ impl Generator {
         let (what, members) = self.any_batch();
         Op::Batch(what, List(members))
     }
-}
-
-/// Whether any override ends: ends are by the system's clock and differ from run to run.
-pub(crate) fn has_ends(start: &Start, ops: &[Op]) -> bool {
-    let ends = |spec: &Spec| {
-        spec.limits().any(|(_, limit)| limit.overrides.0.iter().any(|over| over.ends_s.is_some()))
-    };
-    ends(&start.spec)
-        || ops.iter().any(|op| match op {
-            Op::Reload(spec, _) | Op::Restore(spec, _) => ends(spec),
-            _ => false,
-        })
 }

@@ -7,31 +7,35 @@
 #![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot", feature = "yaml"))]
 
 mod answers;
-mod bound;
+mod batches;
 mod call;
 mod cases;
 mod ends;
 mod generate;
 mod harness;
+mod held;
 mod ledger;
 mod ops;
 mod oracle;
 #[path = "../support/random.rs"]
 mod random;
+mod returns;
 mod run;
 mod shrink;
 mod spec;
+#[path = "../support/mod.rs"]
+mod support;
 mod worlds;
 
 use harness::all;
-use ops::Op;
-use run::{Failure, On, Start};
+use run::{Checks, On};
 
 /// Operations on each engine if `PARITY_OPS` is not set.
 const FEW_OPS: usize = 200_000;
 
 fn exact(on: On) {
-    all((&format!("{on:?}"), FEW_OPS), generate::any, &|start, ops| run::run(on, start, ops).err());
+    let run = |start: &run::Start, ops: &[ops::Op]| run::run(on, Checks::All, start, ops).err();
+    all((&format!("{on:?}"), FEW_OPS), generate::any, &run);
 }
 
 #[test]
@@ -49,28 +53,30 @@ fn restored_table_answers_as_the_oracle() {
     exact(On::Both);
 }
 
-/// Answers depend on hashes where buckets share a slot for their rollbacks, so a list counts as failing
-/// only if it fails in several tables.
+/// Answers depend on hashes, so a list counts as failing only if it fails in several tables.
 #[test]
-fn both_tables_keep_bound_and_answer_alike() {
-    let once = |start: &Start, ops: &[Op]| {
-        let both = [On::LockFree, On::Exact].map(|on| bound::run(on, start, ops));
-        match both {
-            [Err(failure), _] | [_, Err(failure)] => Some(failure),
-            [Ok((free, _)), Ok((exact, _))] => {
-                let is_alike =
-                    start.cap.is_some() || generate::has_ends(start, ops) || free == exact;
-                if is_alike {
-                    return None;
-                }
-                let at = free.iter().zip(&exact).position(|(free, exact)| free != exact);
-                let at = at.unwrap_or(0);
-                let text = format!("answer {at}: {}\n    exact: {}", free[at], exact[at]);
-                Some(Failure { at: ops.len(), text })
-            }
-        }
+fn full_tables_keep_the_bound() {
+    let once = |start: &run::Start, ops: &[ops::Op]| {
+        let both = [On::LockFree, On::Exact];
+        both.into_iter().find_map(|on| run::run(on, Checks::Bound, start, ops).err())
     };
-    let again = |start: &Start, ops: &[Op]| (0..3).fold(None, |_, _: i32| once(start, ops));
-    let often = |start: &Start, ops: &[Op]| once(start, ops).and_then(|_| again(start, ops));
-    all(("Bound", FEW_OPS), generate::any_bound, &often);
+    let often = |start: &run::Start, ops: &[ops::Op]| {
+        once(start, ops).and_then(|_| (0..3).find_map(|_| once(start, ops)))
+    };
+    all(("Full", FEW_OPS), generate::any_full, &often);
+}
+
+/// The bound's own check, without the oracle's answers: it reports a limiter that returns one unit twice.
+#[test]
+fn bound_reports_unit_that_returns_twice() {
+    for on in [On::LockFree, On::Exact] {
+        let mut found = 0;
+        for seed in 0..300 {
+            let (start, ops) = generate::any(seed);
+            let run = |checks| run::run(on, checks, &start, &ops);
+            let planted = run(Checks::BoundOfPlantedFault);
+            found += u64::from(planted.is_err_and(|failure| failure.text.contains("too many")));
+        }
+        assert!(found > 10, "{on:?}: {found} of 300 runs");
+    }
 }

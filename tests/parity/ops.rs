@@ -28,17 +28,17 @@ pub(crate) enum Op {
         cost: u64,
     },
     Batch(BatchCall, List<(Call, MemberMode)>),
-    /// A charge that is settled at once.
-    Settled(Call, u64),
+    /// A batch that is denied when it has charged these members.
+    Denied(List<(Call, MemberMode)>),
     /// Reserves with at most this wait in ns.
     Reserve(Call, u64),
-    /// Cancels one of the open reservations: its index, modulo their number.
+    /// Cancels one of the open charges if it is a reservation: its index, modulo their number.
     Cancel(usize),
     /// Turns an open reservation into a receipt.
     Keep(usize),
     /// Spends an estimate and keeps its receipt.
     Charge(Call),
-    /// Settles one of the open receipts.
+    /// Settles one of the open charges if it is a receipt.
     Settle(usize, u64),
     /// Blocks an id for this number of ns.
     Block(usize, usize, u64),

@@ -183,7 +183,10 @@ impl Generator {
     pub(crate) fn call(&mut self) -> Call {
         if self.features.dense {
             let cost = self.random.within(1, 4);
-            return Call { limit: 0, id: 0, cost, factor: ONE };
+            let has_factor = self.features.factors && self.random.chance(1, 6);
+            let factor =
+                if has_factor { self.random.pick(&[500_000, LARGEST_FACTOR]) } else { ONE };
+            return Call { limit: 0, id: 0, cost, factor };
         }
         let limit = self.random.below(KNOWN.len() as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);

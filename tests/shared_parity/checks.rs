@@ -177,7 +177,7 @@ impl World {
         }
         self.check_each()?;
         if self.is_in_ledger {
-            let _ = self.ledger.check()?;
+            self.ledger.check()?;
         }
         Ok(())
     }

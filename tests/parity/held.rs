@@ -1,0 +1,299 @@
+//! Charges that callers hold, by the rule of returns: estimates, places, and the vacant places of cancelled ones.
+
+use std::collections::BTreeMap;
+
+use super::ops::{Call, ONE};
+use super::oracle::bucket::{Rule, State, ms_of};
+use super::oracle::{Answer, CallError, CallKind, Oracle};
+use super::spec::Numbers;
+
+/// The latest time of a limiter's clock.
+const MAX_NOW: i128 = 1 << 62;
+
+type Key = (usize, usize);
+
+/// A charge of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    key: Key,
+    /// The limit that applied, and the end of its override.
+    numbers: Numbers,
+    pub(crate) end: Option<i128>,
+    generation: u64,
+    /// The state that the charge has left.
+    after: State,
+}
+
+/// What a caller holds of a call at whose time a limit applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) call: Call,
+    /// `None` if nothing was charged.
+    pub(crate) charge: Option<Charge>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    NotGcra,
+    Cost,
+    Blocked(i128),
+    NotInTime(i128),
+    TooFarAhead,
+}
+
+/// A part of a gcra bucket's time: from the TAT before a charge to the TAT after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    start: i128,
+    end: i128,
+}
+
+/// The generation of the limits, and the vacant places of each key by the limit and the generation of their charges.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) generation: u64,
+    vacant: BTreeMap<Key, ((Numbers, u64), Vec<Place>)>,
+}
+
+impl Charge {
+    /// Whether the limit of the charge still applies.
+    fn applies(&self, oracle: &Oracle) -> bool {
+        let now = oracle.terms.applied(self.key.0, self.key.1, oracle.now);
+        let has_ended = self.end.is_some_and(|end| end <= oracle.now);
+        !has_ended && now.is_some_and(|(numbers, _)| numbers == self.numbers)
+    }
+
+    /// Returns units by the rule of which they were charged.
+    fn give_back(&self, oracle: &mut Oracle, by: Rule, units: i128) {
+        let Some(state) = oracle.state(self.key).filter(|_| self.applies(oracle)) else { return };
+        let own = Rule::of(self.numbers);
+        let is_same_window = match (own, state, self.after) {
+            (
+                Rule::Fixed { .. } | Rule::Tokens { .. },
+                State::Counted { at, used },
+                State::Counted { at: charged, .. },
+            ) => own.current(at, used, ms_of(oracle.now)).at == charged,
+            _ => true,
+        };
+        let by = if let Rule::Gcra { .. } = own { by } else { own };
+        let returned = by.refund(Some(state), oracle.now, units).0;
+        oracle.store(self.key, returned.filter(|_| is_same_window));
+    }
+}
+
+/// Whether units of a place are still to come: those whose times have passed are dropped.
+fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<Place> {
+    let passed = (now + burst * interval - place.start - 1).max(0) / interval;
+    let start = place.start + passed * interval;
+    (start < place.end).then_some(Place { start, ..place })
+}
+
+impl Held {
+    fn charge_of(&self, oracle: &Oracle, call: Call, before: Option<State>) -> Option<Charge> {
+        let key = (call.limit, call.id);
+        let (numbers, end) = oracle.terms.applied(call.limit, call.id, oracle.now)?;
+        let after = oracle.state(key).filter(|_| oracle.state(key) != before)?;
+        Some(Charge { key, numbers, end, generation: self.generation, after })
+    }
+
+    /// Spends an estimate. `None` in place of a claim: no limit applies.
+    pub(crate) fn spend(
+        &self,
+        oracle: &mut Oracle,
+        call: Call,
+    ) -> Result<(Answer, Option<Claim>), CallError> {
+        let before = oracle.state((call.limit, call.id));
+        let answer = oracle.call(CallKind::Spend, call)?;
+        let charge = self.charge_of(oracle, call, before);
+        Ok((answer, answer.figures.map(|_| Claim { call, charge })))
+    }
+
+    /// Reserves with at most this wait. Returns the wait.
+    pub(crate) fn reserve(
+        &mut self,
+        oracle: &mut Oracle,
+        call: Call,
+        at_most: i128,
+    ) -> Result<(i128, Option<Claim>), NoPlace> {
+        let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else { return Ok((0, None)) };
+        let Rule::Gcra { burst, interval } = rule else { return Err(NoPlace::NotGcra) };
+        if oracle.terms.is_shadow(call.limit) {
+            let (_, claim) = self.spend(oracle, call).map_err(|_| NoPlace::Cost)?;
+            return Ok((0, claim));
+        }
+        let (cost, now, key) = (i128::from(call.cost), oracle.now, (call.limit, call.id));
+        if cost > rule.most() {
+            return Err(NoPlace::Cost);
+        }
+        if let Some(left) = oracle.blocked(call.limit, call.id) {
+            return Err(NoPlace::Blocked(left));
+        }
+        let in_time = |wait| if wait <= at_most { Ok(wait) } else { Err(NoPlace::NotInTime(wait)) };
+        let before = oracle.state(key);
+        let tat = match before {
+            Some(State::Tat(tat)) => tat.max(now),
+            _ => now,
+        };
+        if cost == 0 {
+            let wait = in_time((tat - now - burst * interval).max(0))?;
+            return Ok((wait, Some(Claim { call, charge: None })));
+        }
+        let after = tat + cost * interval;
+        let at = (after - burst * interval).max(now);
+        let latest = if at <= MAX_NOW { at.min(now + at_most) } else { now + at_most };
+        let (numbers, end) = oracle.terms.applied(key.0, key.1, now).expect("a limit applies");
+        let of = (numbers, self.generation);
+        let taken = self.change(key, of, |places| {
+            take_earliest(places, (burst, interval), now, (cost, latest))
+        });
+        if let Some(place) = taken {
+            let wait = (place.end - burst * interval - now).max(0);
+            let (generation, after) = (self.generation, State::Tat(place.end));
+            let charge = Charge { key, numbers, end, generation, after };
+            return Ok((wait, Some(Claim { call, charge: Some(charge) })));
+        }
+        if at > MAX_NOW {
+            return Err(NoPlace::TooFarAhead);
+        }
+        let wait = in_time(at - now)?;
+        oracle.store(key, Some(State::Tat(after)));
+        Ok((wait, Some(Claim { call, charge: self.charge_of(oracle, call, before) })))
+    }
+
+    /// Changes the vacant places of a key. Those of another limit or generation are no more.
+    fn change<R>(
+        &mut self,
+        key: Key,
+        of: (Numbers, u64),
+        step: impl FnOnce(&mut Vec<Place>) -> R,
+    ) -> R {
+        let listed = self.vacant.get(&key).filter(|listed| listed.0 == of);
+        let mut places = listed.map_or(Vec::new(), |listed| listed.1.clone());
+        let result = step(&mut places);
+        self.vacant.insert(key, (of, places));
+        result
+    }
+
+    /// Drops a key's vacant places: its bucket was refunded or reset by hand.
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.vacant.remove(&key);
+    }
+
+    /// Settles a claim as `actual` units. Returns the bucket's answer.
+    pub(crate) fn settle(&self, oracle: &mut Oracle, claim: Option<Claim>, actual: u64) -> Answer {
+        let Some(Claim { call, charge }) = claim else { return Answer::UNLIMITED };
+        let (call, cost) = (Call { cost: 0, factor: ONE, ..call }, call.cost);
+        let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else {
+            return Answer::UNLIMITED;
+        };
+        let is_shadow = oracle.terms.is_shadow(call.limit);
+        if actual < cost {
+            if let Some(charge) = charge {
+                charge.give_back(oracle, Rule::of(charge.numbers), i128::from(cost - actual));
+            }
+        } else if !is_shadow || cost == 0 || charge.is_some() {
+            let key = (call.limit, call.id);
+            let owed = rule.owe(oracle.state(key), oracle.now, i128::from(actual - cost));
+            oracle.store(key, owed);
+        }
+        let state = oracle.state((call.limit, call.id));
+        let mut figures = rule.spend(state, oracle.now, 0).1;
+        figures.allowed |= is_shadow;
+        let denied_by = (!figures.allowed).then_some(0);
+        Answer { figures: Some(figures), denied_by, blocked: false }
+    }
+
+    /// Cancels a place that is granted at this time.
+    pub(crate) fn cancel(&mut self, oracle: &mut Oracle, claim: Option<Claim>, granted: i128) {
+        let Some(Claim { call, charge: Some(charge) }) = claim.filter(|_| oracle.enabled) else {
+            return;
+        };
+        let rule = Rule::of(charge.numbers);
+        if granted <= oracle.now {
+            return charge.give_back(oracle, rule, call.cost.into());
+        }
+        let (Rule::Gcra { interval, .. }, State::Tat(end)) = (rule, charge.after) else { return };
+        if !charge.applies(oracle) {
+            return;
+        }
+        let place = Place { start: end - interval * i128::from(call.cost), end };
+        let of = (charge.numbers, self.generation);
+        if !return_last(oracle, charge.key, place) {
+            // The list has no places from before a reload.
+            if charge.generation != self.generation {
+                return;
+            }
+            self.change(charge.key, of, |places| add(places, place));
+        }
+        let Rule::Gcra { burst, interval } = rule else { return };
+        while let Some(State::Tat(tat)) = oracle.state(charge.key) {
+            let last = self.change(charge.key, of, |places| {
+                let now = oracle.now;
+                *places =
+                    places.iter().filter_map(|&it| present((burst, interval), it, now)).collect();
+                let at = places.iter().position(|place| place.end == tat)?;
+                Some(places.swap_remove(at))
+            });
+            let Some(last) = last else { return };
+            assert!(return_last(oracle, charge.key, last));
+        }
+    }
+
+    /// Charges the members of a batch in their order and returns all of it, by factors as well.
+    pub(crate) fn denied(&self, oracle: &mut Oracle, calls: &[Call]) {
+        for &call in calls {
+            let Some(rule) = oracle.rule(call) else { continue };
+            let before = oracle.state((call.limit, call.id));
+            let charged = rule.spend(before, oracle.now, call.cost.into()).0;
+            oracle.store((call.limit, call.id), charged);
+            if let Some(charge) = self.charge_of(oracle, call, before) {
+                charge.give_back(oracle, rule, call.cost.into());
+            }
+        }
+    }
+}
+
+/// Returns a place if it is the last charge.
+fn return_last(oracle: &mut Oracle, key: Key, place: Place) -> bool {
+    let is_last = oracle.state(key) == Some(State::Tat(place.end));
+    if is_last {
+        let lowered = place.start.max(oracle.now).min(place.end);
+        oracle.store(key, Some(State::Tat(lowered)));
+    }
+    is_last
+}
+
+/// Adds a place. Places that touch become one.
+fn add(places: &mut Vec<Place>, mut new: Place) {
+    places.retain(|place| {
+        let touches = place.end == new.start || place.start == new.end;
+        if touches {
+            new = Place { start: new.start.min(place.start), end: new.end.max(place.end) };
+        }
+        !touches
+    });
+    places.push(new);
+}
+
+fn take_earliest(
+    places: &mut Vec<Place>,
+    (burst, interval): (i128, i128),
+    now: i128,
+    (units, latest): (i128, i128),
+) -> Option<Place> {
+    *places = places.iter().filter_map(|&it| present((burst, interval), it, now)).collect();
+    let fits = |place: &Place| {
+        let end = place.start + units * interval;
+        end <= place.end && end - burst * interval <= latest
+    };
+    let fitting = (0..places.len()).filter(|&at| fits(&places[at]));
+    let at = fitting.min_by_key(|&at| places[at].start)?;
+    let place = &mut places[at];
+    let taken = Place { end: place.start + units * interval, ..*place };
+    place.start = taken.end;
+    if place.start == place.end {
+        places.swap_remove(at);
+    }
+    Some(taken)
+}
