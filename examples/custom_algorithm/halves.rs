@@ -1,11 +1,9 @@
 //! The algorithm: a quota for a day, and a smaller quota for each half of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Decision;
 use tollgate::algorithm::{Algorithm, Outcome};
-use tollgate::limit::Factor;
 
 /// Allows at most `whole` units in a day, which its first allowed call starts, and at most `half` in each half of it.
 #[derive(Clone, Copy, Debug)]
@@ -138,11 +136,6 @@ impl Algorithm for Halves {
 
     fn max_cost(&self) -> u64 {
         self.half
-    }
-
-    fn scaled(&self, factor: Factor) -> Option<Arc<dyn Algorithm>> {
-        let divide = |count: u64| (count * 1_000_000).div_ceil(factor.millionths());
-        Some(Arc::new(Halves::new(divide(self.whole), divide(self.half), seconds(2 * self.half_s))))
     }
 
     fn name(&self) -> &'static str {

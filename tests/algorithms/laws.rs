@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::Decision;
-use tollgate::algorithm::{Algorithm, Charge, Outcome};
+use tollgate::algorithm::{Algorithm, Outcome};
 
 /// A call of a history. Times are steps in ns, so that a shorter history is a simpler one.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,6 @@ pub(crate) fn of_any_word<A: Algorithm + ?Sized>(
     }
     full_is_as_good_as_none(bucket, later);
     resets_and_refunds(bucket, part);
-    charges_are_taken_back(bucket, part, later);
 }
 
 fn pure<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64) {
@@ -207,66 +206,5 @@ fn resets_and_refunds<A: Algorithm + ?Sized>(bucket: &ByHand<'_, A>, part: u64) 
     assert!(after.remaining() <= unspent.remaining(), "{bucket:?}: past full");
     if rule.is_full(bucket.word, now_ns) {
         assert!(!given.allowed() && given.reset_in().is_zero(), "{bucket:?}: nothing to give");
-    }
-}
-
-/// Checks that a charge that is rolled back at once was never made. If others have charged since, each of
-/// them is left with what it had without the charge, or less: the bucket denies all that it would deny
-/// without the charge, unless it would also allow that with the charge.
-fn charges_are_taken_back<A: Algorithm + ?Sized>(
-    bucket: &ByHand<'_, A>,
-    part: u64,
-    others: &[(Step, u64)],
-) {
-    let mut with = bucket.clone();
-    let _ = with.spend(bucket.cost(part).max(1));
-    if with.word == bucket.word {
-        return;
-    }
-    let charge = Charge::new(bucket.word, with.word, bucket.now_ns);
-    let rule = bucket.rule;
-    let at_once = rule.roll_back(with.word, charge, &|| with.now_ns).expect("it was charged");
-    for ns in [0, 1, 1_000_000] {
-        let said = |word| rule.spend(word, bucket.now_ns + ns, 1).decision;
-        assert_eq!(said(at_once), said(bucket.word), "{bucket:?}: taken back at once");
-    }
-    let mut without = bucket.clone();
-    let mut charged = false;
-    for &(step, part) in others.iter().take(8) {
-        match step {
-            Step::Forward(_) => {
-                with.step(step, part);
-                without.step(step, part);
-            }
-            Step::Spend if with.step(step, part).is_some_and(|d| d.allowed()) => {
-                charged |= with.cost(part) > 0;
-                // Without the charge there may be less: a window that the charge opened may have ended.
-                if !without.step(step, part).is_some_and(|d| d.allowed()) {
-                    return;
-                }
-            }
-            _ => {}
-        }
-    }
-    let back = rule.roll_back(with.word, charge, &|| with.now_ns);
-    if !charged {
-        return;
-    }
-    let taken = back.unwrap_or(with.word);
-    assert!(taken != 0 && taken >> 63 == 0);
-    for &(step, part) in others {
-        if let Step::Forward(ns) = step {
-            with.now_ns += ns;
-        }
-        for cost in [1, with.cost(part).max(1), rule.max_cost()] {
-            let allowed = |word| rule.spend(word, with.now_ns, cost).decision.allowed();
-            assert!(
-                !allowed(taken) || allowed(without.word) || allowed(with.word),
-                "{bucket:?}: {taken:#x} allows {cost} at {}, {:#x} and {:#x} do not",
-                with.now_ns,
-                without.word,
-                with.word
-            );
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! The algorithms: laws, naive second implementations, recorded answers of PlugLimit, Sharkey and Boulder,
 //! and a custom algorithm.
 
-mod ahead;
 mod boulder_sequences;
 mod bounds;
 mod custom;

@@ -121,7 +121,7 @@ fn block_refuses_new_reservations_and_keeps_earlier() {
         let (denied, receipt) = handle.spend_estimate("id", 1).unwrap();
         assert!(denied.blocked() && receipt.is_none(), "{engine:?} {limit:?}");
         assert!(denied.retry_in() >= ms(697));
-        let parked = handle.parking().wait_until_allowed("id", 1);
+        let parked = handle.parking(Duration::MAX).wait_until_allowed("id", 1);
         assert!(parked.unwrap_err().is_blocked(), "at once");
         // They are cancelled as without a block.
         for [one, two, three] in [places, same_places] {

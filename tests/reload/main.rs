@@ -10,7 +10,7 @@ mod factors;
 mod names;
 mod oracle;
 mod overrides;
-mod rollbacks;
+mod returns;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;

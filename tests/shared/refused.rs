@@ -41,7 +41,7 @@ fn calls_without_io_need_the_store() {
         all.scaled(half).drain("a", 1).unwrap_err(),
         all.spend_estimate("a", 1).unwrap_err(),
         wrong(all.reserve("a", 1, minute).map(drop)),
-        wrong(now(all.waiting(|_| std::future::ready(())).until_allowed("a", 1)).map(drop)),
+        wrong(now(all.waiting(minute, |_| std::future::ready(())).until_allowed("a", 1)).map(drop)),
         all.block("a", minute).unwrap_err(),
         all.unblock("a").unwrap_err(),
         all.blocked("a").unwrap_err(),

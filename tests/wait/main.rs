@@ -3,21 +3,20 @@
 #![cfg(not(tollgate_loom))]
 
 mod dropped;
-mod factors;
+mod goes_away;
 mod herd;
 mod histories;
-mod left;
 mod places;
 #[path = "../support/random.rs"]
 mod random;
-mod rollbacks;
+mod retry;
 mod settle;
-mod stalled;
+mod share;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;
+mod vacant;
 mod virtual_time;
-mod windows;
 
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use tollgate::options::Engine;
 use tollgate::reserve::Reservation;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
+use random::Random;
 use support::{ENGINES, ms, state};
 
 const MS: u64 = 1_000_000;

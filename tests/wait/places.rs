@@ -1,9 +1,5 @@
 //! Reservations: their waits, their refusals, and other calls on the same bucket.
 
-use std::sync::Arc;
-
-use tollgate::Decision;
-use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::options::AtCap;
 use tollgate::reserve::{Receipt, ReserveError};
 
@@ -12,7 +8,7 @@ use super::*;
 
 #[test]
 fn refusal_is_immediate_and_charges_nothing() {
-    for limit in limits_of_all(2) {
+    for limit in [Limit::new(2, 1, ms(1)).unwrap()] {
         let (handle, hand) = by_hand(&limit);
         let world = World::new(hand);
         assert!(handle.spend("id", 2).unwrap().allowed());
@@ -23,7 +19,7 @@ fn refusal_is_immediate_and_charges_nothing() {
         assert!(late.is_not_in_time() && !late.is_never());
         let never = handle.reserve("id", 3, Duration::MAX).unwrap_err();
         assert!(never.is_never() && !never.is_not_in_time(), "{limit:?}");
-        let waiting = handle.waiting(world.clone()).at_most(short);
+        let waiting = handle.waiting(short, world.clone());
         let mut future = Task::new(waiting.until_allowed("id", 2));
         assert!(matches!(future.poll(), std::task::Poll::Ready(Err(_))), "at its first poll");
         assert_eq!(state(&handle), before, "{limit:?}");
@@ -138,75 +134,27 @@ fn untracked_keys_beyond_cap_follow_the_policy() {
     let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
     let places = [place("a"), place("b"), place("c")];
     assert_eq!(places.each_ref().map(Reservation::wait), [0, 10, 20].map(ms));
-    // Their reservations in the shared bucket roll back like those in a separate bucket.
+    // The last place of the shared bucket goes back. It has no list of vacant places.
     let [_a, b, c] = places;
+    c.cancel();
+    assert_eq!(place("d").wait(), ms(20));
     b.cancel();
-    assert_eq!(place("d").wait(), ms(30));
-    let shared = at_cap(AtCap::Share);
-    let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
-    let places = [place("a"), place("b"), place("c")];
-    let [_a, b, c_too] = places;
-    b.cancel();
-    c_too.cancel();
-    assert_eq!(place("d").wait(), ms(10));
-    drop(c);
-}
-
-/// One unit, then a pause: a rule that cannot reserve.
-#[derive(Debug)]
-struct Pausing;
-
-impl Algorithm for Pausing {
-    fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let left = Duration::from_nanos(word.saturating_sub(now_ns));
-        let allowed = cost == 0 || left.is_zero();
-        let decision = Decision::to_spend(allowed, u64::from(left.is_zero()), left, left);
-        Outcome { word: (allowed && cost > 0).then_some(now_ns + MS), decision }
-    }
-
-    fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 0, Duration::ZERO) }
-    }
-
-    fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        word <= now_ns
-    }
-
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
-    }
-
-    fn max_cost(&self) -> u64 {
-        1
-    }
+    assert_eq!(place("e").wait(), ms(30));
 }
 
 #[test]
-fn custom_rule_grants_only_what_is_there() {
-    let (handle, hand) = by_hand(&Limit::custom(Arc::new(Pausing)).unwrap());
-    let there = place(&handle, 1);
-    assert!(there.wait().is_zero());
-    let refused = handle.reserve("id", 1, Duration::MAX).unwrap_err();
-    assert!(matches!(refused, ReserveError::TooFarAhead), "{refused}");
-    there.cancel();
-    let (decision, receipt) = handle.spend_estimate("id", 1).unwrap();
-    assert!(decision.allowed(), "given back");
-    assert_eq!(receipt.unwrap().settle(3).remaining(), Some(0), "the rest is forgiven");
-    hand.advance(ms(1));
-    assert!(place(&handle, 1).wait().is_zero());
-}
-
-#[test]
-fn denied_batch_takes_nothing_from_later_waiter() {
-    // The batch charges "Own" and is denied by "Last". Between the two another caller reserves behind it.
-    // The test charges and rolls back by hand.
-    let limit = Limit::new(1, 1, Duration::from_nanos(10)).unwrap();
-    let batchs = limit.spend(0, 1, 1).word.unwrap();
-    let waiter = limit.reserve(batchs, 1, 1).unwrap();
-    let charge = tollgate::algorithm::Charge::new(0, batchs, 1);
-    let after = limit.roll_back(waiter.word, charge, &|| 1).unwrap_or(waiter.word);
-    let next = limit.reserve(after, 1, 1).unwrap();
-    assert!(next.at_ns >= waiter.at_ns + 10, "{} and {}", next.at_ns, waiter.at_ns);
+fn only_gcra_has_places() {
+    for limit in &limits_of_all(2)[1..] {
+        let (handle, _hand) = by_hand(limit);
+        let refused = handle.reserve("id", 1, Duration::MAX).unwrap_err();
+        assert!(refused.is_without_places(), "{refused}");
+        let algorithm = limit.algorithm();
+        assert_eq!(
+            refused.to_string(),
+            format!("{algorithm} has no reservations: spend, and wait for its retry_in")
+        );
+        assert_eq!(state(&handle), handle.check("new", 1).unwrap(), "nothing was charged");
+    }
 }
 
 #[test]
@@ -248,51 +196,4 @@ fn later_calls_may_use_returned_units_first() {
         assert!(handle.spend("id", 1).unwrap().allowed());
         assert_eq!(held.wait(), ms(10), "it keeps its time");
     }
-}
-
-#[test]
-fn cancelled_place_goes_back_once_last_is_undone() {
-    for limit in limits_of_all(2) {
-        let (handle, _hand) = by_hand(&limit);
-        assert!(handle.spend("id", 2).unwrap().allowed());
-        let before = state(&handle);
-        let place = handle.reserve("id", 1, Duration::MAX).unwrap();
-        let behind = handle.reserve("id", 1, Duration::MAX).unwrap().into_receipt();
-        place.cancel();
-        assert_ne!(state(&handle), before, "{limit:?}: another place is behind it");
-        let _ = behind.settle(0);
-        assert_eq!(state(&handle), before, "{limit:?}");
-    }
-}
-
-/// A refund in between makes a place of the list one that can never go back. A later place has the same word.
-#[test]
-fn place_after_refund_goes_back_beside_older_one() {
-    let (handle, hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
-    assert!(handle.spend("id", 1).unwrap().allowed());
-    hand.advance(ms(1));
-    let (first, behind) = (place(&handle, 1), place(&handle, 1));
-    first.cancel();
-    for _ in 0..2 {
-        assert!(handle.refund("id", 1).unwrap().allowed());
-    }
-    drop(behind);
-    let (second, last) = (place(&handle, 1), place(&handle, 1));
-    second.cancel();
-    last.cancel();
-    assert_eq!(place(&handle, 1).wait(), ms(9));
-}
-
-#[test]
-fn places_that_cannot_go_back_make_room() {
-    let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
-    assert!(handle.spend("id", 1).unwrap().allowed());
-    let places: Vec<_> = (0..1025).map(|_| place(&handle, 1)).collect();
-    places.into_iter().take(1024).for_each(Reservation::cancel);
-    assert!(handle.reset("id").unwrap().allowed());
-    assert!(handle.spend("id", 1).unwrap().allowed());
-    let (first, last) = (place(&handle, 1), place(&handle, 1));
-    first.cancel();
-    last.cancel();
-    assert_eq!(place(&handle, 1).wait(), ms(10));
 }

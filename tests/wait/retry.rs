@@ -1,0 +1,71 @@
+//! Waiting under algorithms without reservations: the future spends, sleeps `retry_in`, and spends again.
+
+use tollgate::algorithm::Algorithm;
+
+use super::virtual_time::{Task, World, run};
+use super::*;
+
+#[test]
+fn waiter_is_admitted_when_units_come() {
+    for limit in &limits_of_all(3)[1..] {
+        let (handle, hand) = by_hand(limit);
+        let world = World::new(hand);
+        assert!(handle.spend("id", Algorithm::max_cost(limit)).unwrap().allowed());
+        let retry_in = handle.check("id", 2).unwrap().retry_in();
+        let done = run(
+            &world,
+            vec![Task::new(handle.until_allowed("id", 2, Duration::MAX, world.clone()))],
+        );
+        let (_, at_ns, polls, said) = &done[0];
+        assert_eq!((Duration::from_nanos(*at_ns), *polls), (retry_in, 2), "{limit:?}");
+        assert!(said.is_ok());
+    }
+}
+
+#[test]
+fn hundred_waiters_keep_the_limit() {
+    for limit in limits_of_all(3) {
+        let (handle, hand) = by_hand(&limit);
+        let world = World::new(hand);
+        let tasks = (0..100)
+            .map(|_| Task::new(handle.until_allowed("id", 1, Duration::MAX, world.clone())));
+        let done = run(&world, tasks.collect());
+        let (clock, hand) = Clock::manual();
+        let bucket = tollgate::Bucket::new(limit.clone(), clock);
+        for (_, at_ns, _, said) in done {
+            hand.set(Duration::from_nanos(at_ns));
+            assert!(said.is_ok() && bucket.spend(1).unwrap().allowed(), "{limit:?} at {at_ns}");
+        }
+    }
+}
+
+#[test]
+fn refused_at_once_if_the_wait_is_too_long() {
+    for limit in &limits_of_all(3)[1..] {
+        let (handle, hand) = by_hand(limit);
+        let world = World::new(hand);
+        assert!(handle.spend("id", Algorithm::max_cost(limit)).unwrap().allowed());
+        let needed = handle.check("id", 1).unwrap().retry_in();
+        let short = needed - Duration::from_nanos(1);
+        let done =
+            run(&world, vec![Task::new(handle.until_allowed("id", 1, short, world.clone()))]);
+        let refused = done.into_iter().next().unwrap().3.unwrap_err();
+        assert_eq!((refused.needed(), world.now_ns()), (Some(needed), 0), "{limit:?}");
+    }
+}
+
+/// Another caller takes the units while the first sleeps.
+#[test]
+fn deadline_is_kept_across_attempts() {
+    let (handle, hand) = by_hand(&Limit::fixed_window(1, ms(10)).unwrap());
+    let world = World::new(hand);
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let mut slow = Task::new(handle.until_allowed("id", 1, ms(15), world.clone()));
+    assert!(slow.poll().is_pending());
+    world.advance(ms(10));
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let done = run(&world, vec![slow]);
+    let (_, at_ns, _, said) = &done[0];
+    assert_eq!(*at_ns, 10 * MS);
+    assert!(said.as_ref().unwrap_err().is_not_in_time());
+}

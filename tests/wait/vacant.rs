@@ -1,0 +1,126 @@
+//! Places that were cancelled before others: the next callers take them.
+
+use tollgate::options::AtCap;
+
+use super::*;
+
+/// Ten ms a unit, nothing at once, and these places behind each other.
+fn with_places<const N: usize>(costs: [u64; N]) -> (KeyedLimit, ManualClock, [Reservation; N]) {
+    let (handle, hand) = by_hand(&Limit::new(4, 1, ms(10)).unwrap());
+    assert!(handle.spend("id", 4).unwrap().allowed());
+    let places = costs.map(|cost| place(&handle, cost));
+    (handle, hand, places)
+}
+
+fn wait_of(handle: &KeyedLimit, cost: u64) -> Duration {
+    place(handle, cost).wait()
+}
+
+#[test]
+fn next_callers_take_it_or_a_part() {
+    let (handle, _hand, [first, second, _last]) = with_places([1, 3, 1]);
+    assert_eq!([&first, &second].map(Reservation::wait), [ms(10), ms(40)]);
+    let before = handle.check("id", 0).unwrap().reset_in();
+    second.cancel();
+    assert_eq!(handle.check("id", 0).unwrap().reset_in(), before, "the last place is behind it");
+    assert_eq!(wait_of(&handle, 2), ms(30), "the first two of the three");
+    assert_eq!(wait_of(&handle, 4), ms(90), "one is left: no room for four");
+    assert_eq!(wait_of(&handle, 1), ms(40), "the third");
+    assert_eq!(wait_of(&handle, 1), ms(100));
+}
+
+#[test]
+fn neighbours_are_one_place() {
+    let (handle, _hand, [first, second, third, _last]) = with_places([1, 1, 1, 1]);
+    first.cancel();
+    third.cancel();
+    second.cancel();
+    assert_eq!(wait_of(&handle, 3), ms(30));
+    assert_eq!(wait_of(&handle, 1), ms(50));
+}
+
+#[test]
+fn vacant_before_last_goes_back_with_it() {
+    let (handle, _hand, [first, second, third]) = with_places([1, 1, 1]);
+    second.cancel();
+    third.cancel();
+    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(50));
+    first.cancel();
+    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(40));
+}
+
+#[test]
+fn place_that_comes_too_late_is_not_taken() {
+    let (handle, hand, [first, second, _last]) = with_places([1, 1, 1]);
+    second.cancel();
+    let refused = handle.reserve("id", 1, ms(19)).unwrap_err();
+    assert_eq!(refused.needed(), Some(ms(40)), "at the end; the vacant one comes in 20 ms");
+    assert_eq!(handle.reserve("id", 1, ms(20)).unwrap().wait(), ms(20));
+    first.cancel();
+    // A place whose time is over is nobody's.
+    hand.advance(ms(11));
+    assert_eq!(wait_of(&handle, 1), ms(29));
+}
+
+#[test]
+fn list_has_its_bound() {
+    let options = LimiterOptions::default().clock(Clock::manual().0).max_vacant_places(1);
+    let limits = support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]);
+    let handle = Limiter::with_options(limits, options).limit("Own").unwrap();
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let [first, _second, third, _last] = [(); 4].map(|()| place(&handle, 1));
+    first.cancel();
+    third.cancel();
+    assert_eq!(wait_of(&handle, 1), ms(10));
+    assert_eq!(wait_of(&handle, 1), ms(50), "the third stays charged");
+}
+
+/// What changes a bucket's times by hand drops its vacant places, as a reload does.
+#[test]
+fn changes_by_hand_drop_the_list() {
+    type Change = fn(&KeyedLimit);
+    let changes: [Change; 2] = [
+        |handle| assert!(handle.refund("id", 1).unwrap().allowed()),
+        |handle| assert!(handle.reset("id").unwrap().allowed()),
+    ];
+    for change in changes {
+        let (handle, _hand, [first, _second]) = with_places([1, 1]);
+        first.cancel();
+        change(&handle);
+        let expected = handle.check("id", 1).unwrap().retry_in();
+        assert_eq!(wait_of(&handle, 1), expected, "no earlier than a call's own turn");
+    }
+}
+
+#[test]
+fn reload_and_sweep_beside_vacant_places() {
+    let of =
+        |other| support::limits(&[("Other", other), ("Own", Limit::new(1, 1, ms(10)).unwrap())]);
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).at_cap(AtCap::Deny);
+        let limiter = Limiter::with_options(of(support::hourly(1)), options);
+        let handle = limiter.limit("Own").unwrap();
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        let [first, last] = [(); 2].map(|()| place(&handle, 1));
+        first.cancel();
+        assert!(limiter.reload(of(support::hourly(2))).unwrap().changed);
+        assert_eq!(wait_of(&handle, 1), ms(30), "{engine:?}: any reload drops the list");
+        last.cancel();
+        hand.advance(ms(100));
+        support::sweep_all(&limiter);
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+        assert_eq!(wait_of(&handle, 1), ms(0), "{engine:?}");
+        assert_eq!(wait_of(&handle, 1), ms(10), "{engine:?}");
+    }
+}
+
+#[test]
+fn blocked_id_takes_no_vacant_place() {
+    let (handle, _hand, [first, _last]) = with_places([1, 1]);
+    first.cancel();
+    let _ = handle.block("id", ms(5)).unwrap();
+    assert!(handle.reserve("id", 1, Duration::MAX).unwrap_err().is_blocked());
+    assert!(handle.unblock("id").unwrap());
+    assert_eq!(wait_of(&handle, 1), ms(10));
+}
