@@ -81,7 +81,11 @@ impl Bounded {
             Op::Cancel(at) => {
                 if let Some((place, granted)) = taken(&mut self.places, *at) {
                     place.cancel();
-                    self.ledger.settle(granted, 0);
+                    if self.ledger.time_of(granted) > self.machine.now() {
+                        self.ledger.settle(granted, 0);
+                    } else {
+                        self.give_back(granted, 0);
+                    }
                 }
             }
             Op::Keep(at) => {
@@ -93,7 +97,7 @@ impl Bounded {
                 if let Some((receipt, granted)) = taken(&mut self.receipts, *at) {
                     let after = receipt.settle(*actual);
                     self.note_answer(&after);
-                    self.ledger.settle(granted, (*actual).into());
+                    self.give_back(granted, *actual);
                 }
             }
             // These operations need exact answers.
@@ -120,6 +124,12 @@ impl Bounded {
         }
         self.note_rules(now);
         Ok(())
+    }
+
+    /// Records that what a grant has not used was returned.
+    fn give_back(&mut self, granted: GrantId, actual: u64) {
+        let now = self.machine.now();
+        self.ledger.give_back(granted, now, actual.into());
     }
 
     fn spend(&mut self, call: Call) {

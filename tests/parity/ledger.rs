@@ -80,6 +80,22 @@ impl Ledger {
         GrantId { key: (limit, id), at: account.grants.len() - 1 }
     }
 
+    /// When a grant may be used.
+    #[allow(dead_code, reason = "calls of several nodes settle none")]
+    pub(crate) fn time_of(&self, place: GrantId) -> i128 {
+        self.0[&place.key].grants[place.at].at
+    }
+
+    /// Records a settlement to a lower cost: the grant was admitted, and the rest of its units was returned.
+    #[allow(dead_code, reason = "calls of several nodes settle none")]
+    pub(crate) fn give_back(&mut self, place: GrantId, now: i128, actual: i128) {
+        let (limit, id) = place.key;
+        let unused = self.account(limit, id).grants[place.at].cost - actual;
+        if unused > 0 {
+            self.give(limit, id, now, unused);
+        }
+    }
+
     /// Lowers a grant to its final cost.
     #[allow(dead_code, reason = "calls of several nodes settle none")]
     pub(crate) fn settle(&mut self, place: GrantId, cost: i128) {

@@ -1,5 +1,6 @@
 //! Random histories of all calls that charge and return, against the bound: in any interval at most
-//! `burst + interval / emission interval` units are admitted, and what was returned since the first of these charges.
+//! `burst + interval / emission interval` units are admitted, and what was returned since the first of these charges. A vacant
+//! place counts as charged when it was first reserved.
 
 use proptest::prelude::*;
 use tollgate::reserve::Receipt;
@@ -81,6 +82,8 @@ fn history(burst: u64, engine: Engine, ops: &[Op], twice: bool) -> Record {
     let mut now_ns = 0;
     let mut record = Record { admitted: Vec::new(), returned: Vec::new() };
     let mut open: Vec<(usize, Open)> = Vec::new();
+    // The earliest charge of a place that is vacant.
+    let mut vacant = usize::MAX;
     for (order, &op) in ops.iter().enumerate() {
         match op {
             Op::Spend(cost) => {
@@ -97,8 +100,11 @@ fn history(burst: u64, engine: Engine, ops: &[Op], twice: bool) -> Record {
             }
             Op::Place(cost) => {
                 let cost = cost.min(burst);
+                let before = handle.check("id", 0).unwrap().reset_in();
                 let place = place(&handle, cost);
                 let at_ns = now_ns + place.wait().as_nanos() as u64;
+                let is_vacant = handle.check("id", 0).unwrap().reset_in() == before;
+                let order = if is_vacant { order.min(vacant) } else { order };
                 open.push((record.admitted.len(), Open::Place(place)));
                 record.admitted.push(Admitted { order, at_ns, cost });
             }
@@ -123,11 +129,13 @@ fn history(burst: u64, engine: Engine, ops: &[Op], twice: bool) -> Record {
                         if charged.at_ns > now_ns {
                             // It has not acted, and its units are others' now.
                             record.admitted[at].cost = 0;
+                            vacant = vacant.min(charged.order);
                         }
                     }
                 }
             }
             Op::Refund(units) => {
+                let units = units.min(burst);
                 let before = handle.check("id", 0).unwrap().reset_in();
                 let _ = handle.refund("id", units).unwrap();
                 let after = handle.check("id", 0).unwrap().reset_in();
