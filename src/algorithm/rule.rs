@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::algorithm::gcra::{Gcra, Grant};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
-use crate::algorithm::window::Window;
+use crate::algorithm::window::{Window, WindowKind};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 
@@ -21,8 +21,8 @@ pub(crate) enum Rule {
     Custom(Arc<dyn Algorithm>),
 }
 
-/// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a window
-/// its start in ms, else 0.
+/// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a fixed
+/// window its start in ms, else 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChargeMark(u64);
 
@@ -126,13 +126,15 @@ impl Rule {
     pub(crate) fn charge_mark(&self, word: u64) -> ChargeMark {
         ChargeMark(match self {
             Rule::Gcra(gcra) => gcra.emission_interval_ns(),
-            Rule::Window(_) => TimedCount::from_word(word).at_ms,
-            Rule::LeakyBucket(_) | Rule::Custom(_) => 0,
+            Rule::Window(window) if window.kind == WindowKind::FixedWindow => {
+                TimedCount::from_word(word).at_ms
+            }
+            _ => 0,
         })
     }
 
     /// Returns `units` units of a charge to a bucket, as [`refund`](Rule::refund) does, whatever has come in between: the new
-    /// word, or `None` if nothing changes. A window that is not that of the charge takes nothing. `self` is the limit without
+    /// word, or `None` if nothing changes. A fixed window that is not that of the charge takes nothing. `self` is the limit without
     /// the factor of the charge.
     pub(crate) fn returned(
         &self,
@@ -143,7 +145,12 @@ impl Rule {
     ) -> Option<u64> {
         match self {
             Rule::Gcra(_) => Gcra::lowered(word, now_ns, charge.0.saturating_mul(units)),
-            Rule::Window(window) if window.start_ms(word, now_ns) != Some(charge.0) => None,
+            Rule::Window(window)
+                if window.kind == WindowKind::FixedWindow
+                    && window.start_ms(word, now_ns) != Some(charge.0) =>
+            {
+                None
+            }
             _ => self.refund(word, now_ns, units).word,
         }
     }

@@ -59,12 +59,16 @@ impl ReturnableCharge {
                 return Ok(None);
             }
             match entry.limit_for(key.id, now_ns) {
-                Some((limit, tag))
-                    if *limit == self.limit || fault::active(Fault::ReturnByOldLimit) =>
-                {
+                Some((limit, tag)) => {
+                    // A default that has the limit of an override that has ended is another one.
+                    let has_end = view.generation.limits.end_ns(tag).is_some();
+                    let is_same = *limit == self.limit && has_end == self.ends_ns.is_some();
+                    if !is_same && !fault::active(Fault::ReturnByOldLimit) {
+                        return Ok(None);
+                    }
                     then(view, &view.store_key(key, tag)).map(Some)
                 }
-                _ => Ok(None),
+                None => Ok(None),
             }
         })
     }

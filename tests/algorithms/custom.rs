@@ -83,15 +83,6 @@ fn works_in_a_limiter() {
     assert_eq!(uploads.check("alice", 6).unwrap().remaining(), Some(4));
 }
 
-#[test]
-fn supports_factors_if_implemented() {
-    let limit = Limit::custom(Arc::new(Halves::new(10, 6, Duration::from_secs(20)))).unwrap();
-    let doubled = limit.scaled("0.5".parse().unwrap()).unwrap().unwrap();
-    assert_eq!((limit.burst(), doubled.burst()), (6, 12));
-    assert_ne!(limit, doubled);
-    assert_eq!(limit, limit.clone());
-}
-
 /// An algorithm that returns a forbidden word.
 #[derive(Debug)]
 struct BadWord(u64);

@@ -48,13 +48,23 @@ pub(crate) struct Grant {
     latest_ns: u64,
     /// The begin of the call, and its end.
     pub(crate) asked_ns: u64,
+    /// When its place was first reserved, at the earliest: the call may have taken a vacant one.
+    pub(crate) charged_ns: u64,
     pub(crate) over_ns: u64,
-    /// The final cost.
     pub(crate) cost: u64,
-    #[expect(dead_code, reason = "it is printed")]
-    first_cost: u64,
     /// When it was settled or cancelled.
     ended_ns: u64,
+}
+
+/// Units that a settlement or a cancel may have returned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Return {
+    pub(crate) limit: usize,
+    pub(crate) id: usize,
+    /// The begin of the call, and its end.
+    pub(crate) began_ns: u64,
+    pub(crate) over_ns: u64,
+    pub(crate) units: u64,
 }
 
 /// The times at which a limit was changed.
@@ -184,11 +194,11 @@ impl Threads {
 
     /// Runs all threads for a time, and until every reservation that was kept is due. In one round of three
     /// nothing is reloaded, because a reload ends the refunds of receipts.
-    pub(crate) fn round(&mut self, round: u64, time: Duration) -> Vec<Grant> {
+    pub(crate) fn round(&mut self, round: u64, time: Duration) -> (Vec<Grant>, Vec<Return>) {
         self.done.lock().unwrap().sweeps_ns.clear();
         self.stop.store(false, Ordering::Relaxed);
         let shared = &*self;
-        let grants = std::thread::scope(|scope| {
+        let (grants, returns): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
             let spend = |number| scope.spawn(move || shared.spender(round * 100 + number));
             let spenders: Vec<_> = (0..SPENDERS).map(spend).collect();
             if !round.is_multiple_of(3) {
@@ -199,13 +209,14 @@ impl Threads {
             scope.spawn(move || shared.blocker(round));
             std::thread::sleep(time);
             shared.stop.store(true, Ordering::Relaxed);
-            spenders.into_iter().flat_map(|spender| spender.join().unwrap()).collect::<Vec<_>>()
+            spenders.into_iter().map(|spender| spender.join().unwrap()).unzip()
         });
-        let last = grants.iter().map(|grant| grant.at_ns).max().unwrap_or(0);
+        let (grants, returns) = (grants.concat(), returns.concat());
+        let last = grants.iter().map(|grant: &Grant| grant.at_ns).max().unwrap_or(0);
         while self.origin.now() <= last {
             std::thread::sleep(Duration::from_millis(1));
         }
-        grants
+        (grants, returns)
     }
 
     fn goes_on(&self) -> bool {
@@ -237,11 +248,12 @@ impl Threads {
         )
     }
 
-    fn spender(&self, seed: u64) -> Vec<Grant> {
+    fn spender(&self, seed: u64) -> (Vec<Grant>, Vec<Return>) {
         let mut spender = Spender {
             all: self,
             random: Random(seed),
             grants: Vec::new(),
+            returns: Vec::new(),
             places: Vec::new(),
             receipts: Vec::new(),
         };
@@ -254,7 +266,7 @@ impl Threads {
             }
         }
         self.counts.calls.fetch_add(calls, Ordering::Relaxed);
-        spender.grants
+        (spender.grants, spender.returns)
     }
 
     fn reloader(&self, round: u64) {
@@ -336,6 +348,7 @@ struct Spender<'a> {
     all: &'a Threads,
     random: Random,
     grants: Vec<Grant>,
+    returns: Vec<Return>,
     /// Open reservations, each with the index of its grant.
     places: Vec<(Reservation, usize)>,
     receipts: Vec<(Receipt, usize, Instant)>,
@@ -412,9 +425,9 @@ impl Spender<'_> {
             at_ns,
             latest_ns: at_ns,
             asked_ns,
+            charged_ns: asked_ns,
             over_ns,
             cost,
-            first_cost: cost,
             ended_ns: 0,
         };
         self.grants.push(grant);
@@ -431,6 +444,8 @@ impl Spender<'_> {
         let looked_at = last_reading();
         let grant = self.grant(limit, id, asked, at, cost);
         self.grants[grant].latest_ns = at.max(looked_at);
+        let earliest_ns = at.saturating_sub(MAX_WAIT.as_nanos() as u64);
+        self.grants[grant].charged_ns = asked.min(earliest_ns);
         self.places.push((place, grant));
     }
 
@@ -443,12 +458,25 @@ impl Spender<'_> {
         let (place, grant) = self.places.swap_remove(at);
         let wait = place.wait();
         if self.random.chance(1, 3) {
+            let (began_ns, units) = (self.all.origin.now(), self.grants[grant].cost);
             place.cancel();
-            (self.grants[grant].cost, self.grants[grant].ended_ns) = (0, self.all.origin.now());
+            self.ended(grant, began_ns, units);
+            if self.grants[grant].ended_ns < self.grants[grant].at_ns {
+                // Its time had not come: another call may take the place.
+                self.grants[grant].cost = 0;
+            }
             self.all.counts.cancelled.fetch_add(1, Ordering::Relaxed);
             return;
         }
         self.receipts.push((place.into_receipt(), grant, Instant::now() + wait));
+    }
+
+    /// Records that units of a grant were returned.
+    fn ended(&mut self, grant: usize, began_ns: u64, units: u64) {
+        let grant = &mut self.grants[grant];
+        let (limit, id, over_ns) = (grant.limit, grant.id, self.all.origin.now());
+        grant.ended_ns = over_ns;
+        self.returns.push(Return { limit, id, began_ns, over_ns, units });
     }
 
     fn settle(&mut self) {
@@ -459,8 +487,9 @@ impl Spender<'_> {
         let is_early = self.receipts[at].2 > Instant::now();
         let (receipt, grant, _) = self.receipts.swap_remove(at);
         let actual = self.random.within(0, self.grants[grant].cost);
+        let (began_ns, units) = (self.all.origin.now(), self.grants[grant].cost - actual);
         let _ = receipt.settle(actual);
-        (self.grants[grant].cost, self.grants[grant].ended_ns) = (actual, self.all.origin.now());
+        self.ended(grant, began_ns, units);
         self.all.counts.settled_early.fetch_add(u64::from(is_early), Ordering::Relaxed);
     }
 }

@@ -24,7 +24,7 @@ fn limits_have_the_words_of_sharing() {
         "A: {burst: 20, count: 10, period: 1s, id: string, shared: local}\n\
          B: {burst: 20, count: 10, period: 1s, id: string, shared: leased}\n\
          C: {shared: exact, on_error: allow, for: 2m, fraction: 0.25, algorithm: fixed_window, limit: 4, window: 1s, id: string}\n\
-         D: {lease: 200ms, on_error: deny, shared: leased, algorithm: leaky_bucket, size: 4, id: string, mode: shadow}\n\
+         D: {lease: 200ms, on_error: deny, shared: leased, burst: 4, count: 1, period: 1s, id: string, mode: shadow}\n\
          E: {fraction: '1', on_error: local, shared: exact, algorithm: token_bucket, limit: 4, window: 1s, burst: 2, id: string}\n\
          F: {enabled: false, shared: exact, id: string}\n\
          B:alice: {burst: 40, count: 10, period: 1s}\n",

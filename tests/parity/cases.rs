@@ -31,6 +31,11 @@ fn only(default: Numbers) -> Spec {
     at(0, limit(default, Vec::new()))
 }
 
+/// One limit with one override.
+fn only_with(default: Numbers, over: Over) -> Spec {
+    at(0, limit(default, vec![over]))
+}
+
 fn over(target: Target, numbers: Numbers, ends_s: Option<i64>) -> Over {
     Over { target, numbers: Some(numbers), ends_s }
 }
@@ -180,4 +185,19 @@ fn a_sweep_keeps_what_an_account_owes() {
         Op::Check(call(1, 0, 1)),
     ];
     answers_exactly(&start(first), &ops);
+}
+
+/// The default has the override's numbers, so no answer tells that it has ended.
+#[test]
+fn charge_before_override_end_returns_nothing() {
+    let numbers = Gcra { burst: 5, count: 1, period_ms: 3_600_000 };
+    let start = start(only_with(numbers, over(Target::Id(0), numbers, Some(60))));
+    let ops = [
+        Op::Charge(call(0, 0, 4)),
+        Op::Reserve(call(0, 0, 3), u64::MAX),
+        Op::ToEnd(7 * S as i64),
+        Op::Settle(0, 1),
+        Op::Cancel(0),
+    ];
+    answers_exactly(&start, &ops);
 }

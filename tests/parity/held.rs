@@ -61,7 +61,10 @@ impl Charge {
     fn applies(&self, oracle: &Oracle) -> bool {
         let now = oracle.terms.applied(self.key.0, self.key.1, oracle.now);
         let has_ended = self.end.is_some_and(|end| end <= oracle.now);
-        !has_ended && now.is_some_and(|(numbers, _)| numbers == self.numbers)
+        let is_same = |(numbers, end): (Numbers, Option<i128>)| {
+            numbers == self.numbers && end.is_some() == self.end.is_some()
+        };
+        !has_ended && now.is_some_and(is_same)
     }
 
     /// Returns units by the rule of which they were charged.
@@ -70,7 +73,7 @@ impl Charge {
         let own = Rule::of(self.numbers);
         let is_same_window = match (own, state, self.after) {
             (
-                Rule::Fixed { .. } | Rule::Tokens { .. },
+                Rule::Fixed { .. },
                 State::Counted { at, used },
                 State::Counted { at: charged, .. },
             ) => own.current(at, used, ms_of(oracle.now)).at == charged,

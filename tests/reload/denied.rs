@@ -2,18 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tollgate::limit::Parameters;
 use tollgate::limits::OverrideOptions;
-use tollgate::options::{AtCap, Engine};
+use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::rules::{RuleCall, hooked, scripted};
+use super::support::rules::scripted;
 use super::support::{ENGINES, hourly, limits, ms, seconds};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -286,24 +285,6 @@ fn lowering_before_a_reload_is_in_other_units() {
     assert!(left.reset_in() >= ms(300), "three units were spent just now: {left:?}");
 }
 
-/// Between the reloads the bucket was full.
-#[test]
-fn batch_that_meets_two_reloads_returns_nothing() {
-    let of = |interval| Limit::new(4, 1, ms(interval)).unwrap();
-    let act = move |limiter: &Limiter, then: Limit| {
-        for interval in [20, 10] {
-            let limits = limits(&[("Own", of(interval)), ("Then", then.clone())]);
-            limiter.reload_with(limits, CarryOver::Afresh).unwrap();
-        }
-        assert!(limiter.limit("Own").unwrap().spend("id", 4).unwrap().allowed());
-    };
-    let limiter = with_late_denial(of(10), Clock::manual().0, Engine::LockFree, act);
-    let own = limiter.limit("Own").unwrap();
-    assert!(own.spend("id", 1).unwrap().allowed());
-    denied_batch(&limiter, 2);
-    assert_eq!(remaining(&own), 0, "four of four were spent just now");
-}
-
 /// A place that was cancelled before a reload has the word of a place after it, in other units.
 #[test]
 fn cancelled_place_before_a_reload_stays() {
@@ -319,69 +300,4 @@ fn cancelled_place_before_a_reload_stays() {
     assert_eq!([&third, &fourth].map(Reservation::wait), [ms(60), ms(65)]);
     fourth.cancel();
     assert_eq!(place(1).wait(), ms(65), "the third keeps its time");
-}
-
-/// A call charges the shared bucket and finds that its key has its own cell by now. A reload comes before it has returned
-/// the charge.
-#[test]
-fn shared_charge_goes_back_beside_a_reload() {
-    // The call at which the key gets its cell: one of them is between the look for a cell and the charge.
-    let reached = (0..4).filter(|&at| reloads_before_shared_return(at)).count();
-    assert!(reached > 0, "no reload came before a return");
-}
-
-fn reloads_before_shared_return(at: u64) -> bool {
-    let (on_spend, on_return) = (Hook::default(), Hook::default());
-    let (spends, returns, calls) = (on_spend.clone(), on_return.clone(), AtomicU64::new(0));
-    let rule = hooked(hourly(10), move |call| match call {
-        RuleCall::Spend { .. } if spends.lock().unwrap().is_some() => {
-            if calls.fetch_add(1, Ordering::Relaxed) == at {
-                call_once(&spends);
-            }
-        }
-        RuleCall::Refund => call_once(&returns),
-        RuleCall::Spend { .. } | RuleCall::Name => {}
-    });
-    let with_other = move |other| {
-        let short = Limit::new(1, 1, seconds(1)).unwrap();
-        limits(&[("Own", rule.clone()), ("Short", short), ("Other", hourly(other))])
-    };
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
-    let limiter = Limiter::with_options(with_other(1), options);
-    let [own, short] = ["Own", "Short"].map(|name| limiter.limit(name).unwrap());
-    assert!(short.spend("fills the table", 1).unwrap().allowed());
-    assert!(own.spend("first", 1).unwrap().allowed());
-    let shared = || own.check("other", 0).unwrap().remaining();
-    let before = shared();
-    let (in_spend, to_sweep) = (own.clone(), limiter.clone());
-    *on_spend.lock().unwrap() = Some(Box::new(move || {
-        hand.advance(seconds(2));
-        while !to_sweep.sweep(64).finished {}
-        assert!(in_spend.spend("id", 9).unwrap().allowed());
-    }));
-    let reloaded = limiter.clone();
-    *on_return.lock().unwrap() =
-        Some(Box::new(move || assert!(reloaded.reload(with_other(2)).unwrap().changed)));
-    let is_allowed = own.spend("id", 3).unwrap().allowed();
-    let is_reached = on_return.lock().unwrap().is_none();
-    // The hooks have the limiter.
-    for hook in [on_spend, on_return] {
-        hook.lock().unwrap().take();
-    }
-    if is_reached {
-        assert!(!is_allowed, "one of ten is left in the key's own cell");
-        assert!(shared() >= before, "{:?} of {before:?} are left", shared());
-    }
-    is_reached
-}
-
-type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
-
-/// Calls the function once, in a new thread.
-fn call_once(hook: &Hook) {
-    let taken = hook.lock().unwrap().take();
-    if let Some(call) = taken {
-        thread::spawn(call).join().unwrap();
-    }
 }

@@ -206,22 +206,25 @@ fn shared_charges_settle_as_local_ones() {
     }
 }
 
-/// A grant: its time, its units, and the least that it still has of them.
+/// A grant: when its call came, its time and its units.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
+    called: usize,
     at_ns: u64,
     cost: u64,
 }
 
-/// Whether in no time more units were granted than a bucket of 5, with one each 100 ms, has.
-fn assert_within_bound(grants: &[Grant], calls: &[String]) {
+/// Whether in no time more units were granted than a bucket of 5, with one each 100 ms, has, and than were returned since the
+/// first of these calls.
+fn assert_within_bound(grants: &[Grant], returns: &[(usize, u64)], calls: &[String]) {
     let mut grants: Vec<_> = grants.iter().filter(|grant| grant.cost > 0).collect();
     grants.sort_by_key(|grant| grant.at_ns);
     for (first, start) in grants.iter().enumerate() {
-        let mut units = 0;
+        let (mut units, mut called) = (0, start.called);
         for grant in &grants[first..] {
-            units += grant.cost;
-            let most = 5 + (grant.at_ns - start.at_ns) / 100_000_000;
+            (units, called) = (units + grant.cost, called.min(grant.called));
+            let back: u64 = returns.iter().filter(|it| it.0 > called).map(|it| it.1).sum();
+            let most = 5 + (grant.at_ns - start.at_ns) / 100_000_000 + back;
             assert!(units <= most, "{units} from {start:?} to {grant:?}: {grants:?} {calls:#?}");
         }
     }
@@ -243,8 +246,9 @@ fn cancels_in_any_order_keep_the_bound() {
         let nodes = [node(limits(), &store, &clock), node(limits(), &store, &clock)];
         let nodes = nodes.each_ref().map(|node| node.limit("All").unwrap());
         let (mut random, mut now_ns) = (Random(seed), 0);
-        let (mut grants, mut held, mut calls) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..30 {
+        let (mut grants, mut returns) = (Vec::new(), Vec::new());
+        let (mut held, mut calls) = (Vec::new(), Vec::new());
+        for called in 0..30 {
             let (all, cost) = (&nodes[random.below(2) as usize], 1 + random.below(4));
             match random.below(8) {
                 0 | 1 => {
@@ -256,7 +260,7 @@ fn cancels_in_any_order_keep_the_bound() {
                 2 => {
                     let is_allowed = now(all.spend_shared("a", cost)).unwrap().allowed();
                     calls.push(format!("spend {cost}: {is_allowed}"));
-                    let spent = Grant { at_ns: now_ns, cost };
+                    let spent = Grant { called, at_ns: now_ns, cost };
                     grants.extend(is_allowed.then_some(spent));
                 }
                 3..=5 => {
@@ -264,7 +268,7 @@ fn cancels_in_any_order_keep_the_bound() {
                         let at_ns = now_ns + place.wait().as_nanos() as u64;
                         calls.push(format!("{} reserved {cost} for {at_ns}", grants.len()));
                         held.push((grants.len(), place));
-                        grants.push(Grant { at_ns, cost });
+                        grants.push(Grant { called, at_ns, cost });
                     }
                 }
                 _ if !held.is_empty() => {
@@ -274,21 +278,26 @@ fn cancels_in_any_order_keep_the_bound() {
                     if random.below(2) == 0 {
                         calls.push(format!("cancel {granted}"));
                         cancelled += 1;
-                        if grant.at_ns >= now_ns {
+                        let left = || now(all.check_shared("a", 0)).unwrap().reset_in();
+                        let (before, units) = (left(), grant.cost);
+                        if grant.at_ns > now_ns {
                             grant.cost = 0;
                         }
                         place.cancel();
+                        if left() < before {
+                            returns.push((called, units));
+                        }
                     } else {
                         let actual = random.below(grant.cost);
                         calls.push(format!("settle {granted} to {actual}"));
                         let _ = now(place.into_receipt().settle_shared(actual)).unwrap();
-                        grant.cost = actual;
+                        returns.push((called, grant.cost - actual));
                     }
                 }
                 _ => {}
             }
         }
-        assert_within_bound(&grants, &calls);
+        assert_within_bound(&grants, &returns, &calls);
     }
     assert!(cancelled > HISTORIES);
 }
@@ -391,8 +400,8 @@ fn leases_of_other_nodes_hold_places_back() {
     assert!(leased.spend("a", 1).unwrap().allowed(), "from its lease");
     let left = now(exact.check_shared("a", 0)).unwrap().remaining().unwrap();
     let after = now(receipt.unwrap().settle_shared(0)).unwrap();
-    assert_eq!(after.remaining(), Some(left), "nothing comes back while there are leases");
-    assert!(now(exact.reserve_shared("a", left, Duration::ZERO)).is_ok());
+    assert_eq!(after.remaining(), Some(left + 2), "also while there are leases");
+    assert!(now(exact.reserve_shared("a", left + 2, Duration::ZERO)).is_ok());
     let error = now(exact.reserve_shared("a", 1, Duration::MAX)).unwrap_err();
     assert!(error.needed() >= Some(Duration::from_secs(59)), "{error}");
     hand.advance(Duration::from_secs(3));

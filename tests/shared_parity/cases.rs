@@ -6,7 +6,7 @@ use tollgate::reload::CarryOver::Share;
 use super::call::{BatchCall, Call};
 use super::ops::{Kind, ONE, Op, Way, call};
 use super::run::{On, Start, run};
-use super::spec::Numbers::{Fixed, Gcra};
+use super::spec::Numbers::Gcra;
 use super::spec::{LimitSpec, List, Numbers, Sharing, Spec};
 
 const MS: u64 = 1_000_000;
@@ -125,7 +125,7 @@ fn call_with_a_factor_beside_a_lease() {
 /// Units that one node holds are no other node's, and come back at the end.
 #[test]
 fn leases_of_two_nodes_come_back() {
-    let limits = vec![limit(Fixed { limit: 40, window_ms: 3_600_000 }, LEASED)];
+    let limits = vec![limit(Gcra { burst: 40, count: 1, period_ms: 3_600_000 }, LEASED)];
     let ops = [
         spend(0, call(0, 0, 1)),
         spend(0, call(0, 0, 1)),

@@ -5,7 +5,6 @@
 mod dropped;
 mod goes_away;
 mod herd;
-mod histories;
 mod places;
 #[path = "../support/random.rs"]
 mod random;

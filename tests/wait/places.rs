@@ -151,7 +151,9 @@ fn only_gcra_has_places() {
         let algorithm = limit.algorithm();
         assert_eq!(
             refused.to_string(),
-            format!("{algorithm} has no reservations: spend, and wait for its retry_in")
+            format!(
+                "{algorithm} has no reservations: only gcra has; wait with until_allowed, or spend after retry_in"
+            )
         );
         assert_eq!(state(&handle), handle.check("new", 1).unwrap(), "nothing was charged");
     }

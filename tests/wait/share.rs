@@ -56,7 +56,9 @@ fn settling_callers_use_what_refunding_ones_do() {
     ];
     for engine in ENGINES {
         for limit in &limits {
-            for seconds in [5, 10, 20, 40] {
+            // A window that has ended takes nothing back.
+            let is_fixed = limit.algorithm() == "fixed_window";
+            for seconds in [5, 10, 20, 40].into_iter().filter(|&it| !is_fixed || it < 40) {
                 let request = Duration::from_secs(seconds);
                 let [settled, refunded] = [Returns::BySettle, Returns::ByRefund]
                     .map(|returns| used(limit, engine, request, returns));

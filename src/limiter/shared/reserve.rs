@@ -303,7 +303,21 @@ impl Asked {
             if wait_ns > at_most_ns {
                 return not_in_time(wait_ns);
             }
-            return Ok(Ok(Granted { charged: None, wait_ns, after }));
+            // Nothing is charged, and a settlement may owe.
+            let (mark, reserved) = (None, None);
+            let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
+            let charged = ChargedInStore {
+                handle,
+                key,
+                store,
+                member,
+                factor,
+                cost,
+                mark,
+                reserved,
+                ends_ns,
+            };
+            return Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }));
         }
         let Some(grant) = rule.reserve(before.word, now_ns, cost) else {
             return Ok(Err(ReserveError::TooFarAhead));

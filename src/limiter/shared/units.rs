@@ -157,7 +157,7 @@ impl KeyedLimit {
         };
         let drained =
             self.change((store, member), Step::Drain { leave }, |_, drained| drained).await?;
-        Ok(drained.figures_of(drained.check()))
+        Ok(drained.check().of_refund())
     }
 }
 

@@ -460,7 +460,7 @@ fn scripts_decide_and_write_as_the_rules() {
             && seen.steps.values().all(|&count| count > 5)
             && seen.charged > 300
             && seen.denied > 300
-            && seen.leased > 100
+            && seen.leased > 40
             && seen.unreadable > 20
             && seen.blocked > 20
             && seen.plain > 150;
