@@ -42,6 +42,15 @@ impl World {
         inner.hand.set(Duration::from_nanos(inner.now_ns));
     }
 
+    /// Moves the clock, and wakes the tasks whose times have come.
+    pub(crate) fn advance_and_wake(&self, by: Duration) {
+        self.advance(by);
+        let now_ns = self.now_ns();
+        while self.0.borrow().sleepers.first_key_value().is_some_and(|(key, _)| key.0 <= now_ns) {
+            let _ = self.wake_next();
+        }
+    }
+
     /// Moves the clock to the next sleeper's time and wakes it. Returns `None` if no task sleeps.
     fn wake_next(&self) -> Option<()> {
         let mut inner = self.0.borrow_mut();
