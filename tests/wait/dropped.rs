@@ -79,15 +79,36 @@ fn later_waiter_keeps_its_own_time() {
 }
 
 #[test]
-fn cancelled_grant_returns_its_units() {
-    let (handle, hand) = by_hand(&Limit::new(3, 1, ms(10)).unwrap());
-    let (first, second) = (place(&handle, 1), place(&handle, 2));
-    assert!(first.wait().is_zero() && second.wait().is_zero());
-    hand.advance(ms(5));
-    second.cancel();
-    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(5));
-    first.cancel();
-    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(0));
+fn cancelled_grants_leave_all_units() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let limit = Limit::new(5, 1, ms(10)).unwrap();
+        let handle = limiter_on(&limit, clock, engine).limit("Own").unwrap();
+        let at_once = || handle.reserve("id", 1, Duration::ZERO).unwrap();
+        at_once().cancel();
+        assert_eq!(state(&handle).remaining(), Some(4), "{engine:?}: five, less that of the check");
+        let places = [(); 3].map(|()| at_once());
+        hand.advance(ms(5));
+        places.into_iter().for_each(Reservation::cancel);
+        assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(0), "{engine:?}");
+    }
+}
+
+/// A client goes away with a thousand calls that wait.
+#[test]
+fn thousand_dropped_futures_restore_the_bucket() {
+    let (handle, hand) = by_hand(&Limit::new(5, 1, ms(1)).unwrap());
+    let world = World::new(hand);
+    assert!(handle.spend("id", 5).unwrap().allowed());
+    let before = state(&handle);
+    let call = |cost| handle.until_allowed("id", cost, Duration::MAX, world.clone());
+    let mut tasks: Vec<_> = (0..1000).map(|n| Task::new(call(1 + n % 3))).collect();
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    let mut random = Random(38);
+    while !tasks.is_empty() {
+        drop(tasks.swap_remove(random.below(tasks.len() as u64) as usize));
+    }
+    assert_eq!(state(&handle), before);
 }
 
 #[test]

@@ -124,3 +124,95 @@ fn blocked_id_takes_no_vacant_place() {
     assert!(handle.unblock("id").unwrap());
     assert_eq!(wait_of(&handle, 1), ms(10));
 }
+
+/// The units of a place whose times have passed stay empty. The others can be taken, or go back.
+#[test]
+fn passed_part_of_vacant_place_stays_empty() {
+    let (handle, hand, [first, last]) = with_places([3, 1]);
+    first.cancel();
+    hand.advance(ms(15));
+    assert_eq!(handle.reserve("id", 2, Duration::MAX).unwrap().wait(), ms(15));
+    let (handle, hand, [first, second]) = with_places([3, 1]);
+    first.cancel();
+    hand.advance(ms(15));
+    second.cancel();
+    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(50 - 15), "one of three has passed");
+    drop(last);
+}
+
+/// What is taken can be cancelled again, and taken again.
+#[test]
+fn taken_place_is_cancelled_again() {
+    let (handle, _hand, [first, last]) = with_places([2, 1]);
+    first.cancel();
+    let taken = place(&handle, 1);
+    assert_eq!(taken.wait(), ms(10));
+    taken.cancel();
+    assert_eq!(wait_of(&handle, 2), ms(20), "both parts are one place again");
+    last.cancel();
+    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(60), "the taken one is before it");
+}
+
+/// A place that no call has settled can be settled by the one that took it.
+#[test]
+fn taken_place_settles_to_its_cost() {
+    let (handle, hand, [first, _last]) = with_places([2, 1]);
+    first.cancel();
+    let taken = place(&handle, 2);
+    hand.advance(ms(20));
+    let after = taken.into_receipt().settle(1);
+    assert_eq!(after.reset_in(), ms(70 - 20 - 10));
+}
+
+#[test]
+fn place_before_override_end_is_not_taken() {
+    let end = std::time::SystemTime::now() + Duration::from_secs(100);
+    let options = tollgate::limits::OverrideOptions::default().expires(end);
+    let hourly = |burst| Limit::new(burst, 1, Duration::from_secs(3600)).unwrap();
+    for default in [1, 2] {
+        let limits = Limits::builder().limit("Own", IdFormat::String, hourly(default)).unwrap();
+        let limits = limits.override_with("Own", "id", hourly(1), options.clone()).unwrap();
+        let (clock, hand) = Clock::manual();
+        let handle = Limiter::with_clock(limits.build(), clock).limit("Own").unwrap();
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        let [first, last] = [(); 2].map(|()| place(&handle, 1));
+        hand.advance(Duration::from_secs(200));
+        let before = handle.check("id", 0).unwrap();
+        first.cancel();
+        last.cancel();
+        assert_eq!(handle.check("id", 0).unwrap(), before, "they are of the override");
+    }
+}
+
+/// The list is not in the file: its places stay charged after a restore.
+#[cfg(feature = "snapshot")]
+#[test]
+fn restored_bucket_keeps_vacant_units_charged() {
+    let limits = || support::limits(&[("Own", Limit::new(1, 1, Duration::from_secs(60)).unwrap())]);
+    let options = || LimiterOptions::default().clock(Clock::manual().0);
+    let limiter = Limiter::with_options(limits(), options());
+    let handle = limiter.limit("Own").unwrap();
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let [first, _last] = [(); 2].map(|()| place(&handle, 1));
+    first.cancel();
+    let file = tempfile::tempdir().unwrap();
+    let path = file.path().join("buckets");
+    limiter.snapshot(&path).unwrap();
+    let (restored, _) = Limiter::restore(limits(), options(), &path).unwrap();
+    let wait = place(&restored.limit("Own").unwrap(), 1).wait();
+    assert!(wait > Duration::from_secs(170), "behind the last: {wait:?}");
+}
+
+/// A limit in shadow mode has no waits, so no place of it is ever vacant.
+#[test]
+fn place_of_shadow_mode_goes_back() {
+    let options = tollgate::limits::LimitOptions::default();
+    let options = options.mode(tollgate::limits::LimitMode::Shadow);
+    let limit = Limit::new(2, 1, ms(10)).unwrap();
+    let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, options).unwrap();
+    let handle = Limiter::with_clock(limits.build(), Clock::manual().0).limit("Own").unwrap();
+    let places = [(); 3].map(|()| place(&handle, 1));
+    assert!(places.iter().all(|place| place.wait().is_zero()));
+    places.into_iter().for_each(Reservation::cancel);
+    assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(2));
+}
