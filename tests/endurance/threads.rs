@@ -43,8 +43,7 @@ pub(crate) struct Grant {
     pub(crate) id: usize,
     /// When the cost may be used, by the clock's reading that decided the call.
     pub(crate) at_ns: u64,
-    /// Later than `at_ns` for a reservation that was already due when it was first looked at: it was
-    /// granted at some time until then.
+    /// Later than `at_ns` for a reservation that was due when it was first looked at: it was granted until then.
     latest_ns: u64,
     /// The begin of the call, and its end.
     pub(crate) asked_ns: u64,
@@ -61,7 +60,6 @@ pub(crate) struct Grant {
 pub(crate) struct Return {
     pub(crate) limit: usize,
     pub(crate) id: usize,
-    /// The begin of the call, and its end.
     pub(crate) began_ns: u64,
     pub(crate) over_ns: u64,
     pub(crate) units: u64,
@@ -192,8 +190,7 @@ impl Threads {
         self.done.lock().unwrap()
     }
 
-    /// Runs all threads for a time, and until every reservation that was kept is due. In one round of three
-    /// nothing is reloaded, because a reload ends the refunds of receipts.
+    /// Runs all threads for a time, and until all reservations are due. In one round of three nothing is reloaded.
     pub(crate) fn round(&mut self, round: u64, time: Duration) -> (Vec<Grant>, Vec<Return>) {
         self.done.lock().unwrap().sweeps_ns.clear();
         self.stop.store(false, Ordering::Relaxed);
@@ -277,8 +274,7 @@ impl Threads {
             let turn = self.counts.reloads.fetch_add(1, Ordering::Relaxed);
             let before = second;
             second = std::array::from_fn(|limit| limit > 0 && random.chance(1, 2));
-            // Not `Afresh`: it forgets reservations, which keep their times beside new ones, so that there
-            // are two rates for a while.
+            // `Afresh` forgets reservations, which keep their times: for a while there would be two rates.
             let debt = random.pick(&[CarryOver::Share, CarryOver::Units, CarryOver::Time]);
             let limits = limits(second, turn);
             let began = self.origin.now();
@@ -389,8 +385,7 @@ impl Spender<'_> {
         }
     }
 
-    /// Spends from one bucket of each of two or three limits. A batch that another thread's call denies midway rolls
-    /// its charges back.
+    /// Spends from one bucket of each of two or three limits.
     fn batch(&mut self) {
         let (all, first) = (self.all, self.random.below(2) as usize);
         let ids = std::array::from_fn::<_, { LIMITS.len() }, _>(|_| {
@@ -444,8 +439,7 @@ impl Spender<'_> {
         let looked_at = last_reading();
         let grant = self.grant(limit, id, asked, at, cost);
         self.grants[grant].latest_ns = at.max(looked_at);
-        let earliest_ns = at.saturating_sub(MAX_WAIT.as_nanos() as u64);
-        self.grants[grant].charged_ns = asked.min(earliest_ns);
+        self.grants[grant].charged_ns = asked.min(at.saturating_sub(MAX_WAIT.as_nanos() as u64));
         self.places.push((place, grant));
     }
 

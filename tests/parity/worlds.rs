@@ -125,7 +125,11 @@ impl Generator {
                 overrides.push(Over { target, numbers, ends_s: self.ends_s() });
             }
         }
-        let (overrides, sharing) = (List(overrides), self.sharing());
+        let sharing = self.sharing();
+        // Leases are for gcra alone.
+        let is_leased = !matches!(sharing, Sharing::Local | Sharing::Exact);
+        let sharing = if is_leased && algorithm != 0 { Sharing::Exact } else { sharing };
+        let overrides = List(overrides);
         // A shared limit has no shadow limit.
         let tried = tried.filter(|_| sharing == Sharing::Local);
         LimitSpec { default, shadow, tried, overrides, sharing }

@@ -62,8 +62,6 @@ pub(crate) struct Bucket {
     out_until: [i128; MAX_NODES],
     /// Until this time units may be leased that no node can give back.
     lost_until: i128,
-    /// Until this time the text may have a ledger, and is kept with it.
-    ledger_until: i128,
     /// The last call, and the longest time in which the bucket fills by the rules of calls since it was sure.
     touched: i128,
     slowest: i128,
@@ -84,7 +82,6 @@ impl Bucket {
             is_mixed: false,
             out_until: [0; MAX_NODES],
             lost_until: 0,
-            ledger_until: 0,
             touched: 0,
             slowest: 0,
             fills_in: 0,
@@ -179,27 +176,13 @@ impl Bucket {
         self.fills_in = self.fills_in.max(fills_by_largest(rule) * NS_PER_MS);
     }
 
-    /// Puts another state in place. `removes`: the call removes a text that says nothing, and writes a ledger into others.
+    /// Puts another state in place. `removes`: the call removes a text that says nothing.
     pub(crate) fn put(&mut self, state: Option<State>, rule: Rule, now: i128, removes: bool) {
         if state == self.state && !removes {
             return;
         }
         self.state = state;
-        if removes {
-            self.ledger_until = now + self.slowest + SLACK_NS + NS_PER_MS;
-        }
         self.keep(rule, now, removes);
-    }
-
-    /// Records that a call has written a ledger, and may have left the state as it was.
-    pub(crate) fn note_ledger(&mut self, rule: Rule, now: i128) {
-        self.ledger_until = now + self.slowest + SLACK_NS + NS_PER_MS;
-        let is_counted = matches!(self.state, Some(State::Counted { .. }));
-        if is_counted && self.state.is_some_and(|state| rule.is_full(state, now)) {
-            // The store may have the text as it was, which counts again under other limits, or none.
-            (self.state, self.is_sure) = (None, false);
-        }
-        self.kept_until = self.kept_from(rule, now);
     }
 
     /// Records that the store has a new text.
@@ -241,9 +224,9 @@ impl Bucket {
             }
         };
         let kept = |least| now + SLACK_NS + full.max(blocked).max(least * NS_PER_MS);
-        // The call may have had a factor below 1: the text is kept by the limit itself as well, and so is a ledger.
+        // The call may have had a factor below 1: the text is kept by the limit itself as well.
         let filled = now + SLACK_NS + self.fills_in.max(fills_by_all(rule));
-        (kept(least), (kept(most) + leased).max(self.ledger_until).max(filled))
+        (kept(least), (kept(most) + leased).max(filled))
     }
 
     /// Finds out whether the store may have forgotten units that count by a rule.

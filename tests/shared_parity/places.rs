@@ -7,7 +7,6 @@ use tollgate::reserve::ReserveError;
 use super::bucket::{Algorithm, with_units};
 use super::call::{Call, ONE};
 use super::node::ready;
-use super::oracle::bucket::{NS_PER_MS, State, ms_of};
 use super::oracle::{CallError, CallKind};
 use super::spec::KNOWN;
 use super::world::World;
@@ -33,6 +32,12 @@ impl World {
         let id = KNOWN[call.limit].id(call.id);
         let reserved = ready(handle.reserve_shared(id, call.cost, Duration::from_nanos(at_most)));
         let expected = oracle.call(CallKind::Check, call);
+        if let Err(ReserveError::NoPlaces { .. }) = reserved {
+            return match place.key.1 {
+                Algorithm::Gcra => Err(format!("node {at}: reserve {call:?}: no places of gcra")),
+                _ => Ok(()),
+            };
+        }
         let told = |text: &dyn std::fmt::Debug| {
             Err(format!("node {at}: reserve {call:?} within {at_most}: {text:?}, {expected:?}"))
         };
@@ -58,20 +63,10 @@ impl World {
             };
         }
         let (is_sure, is_bound) = (bucket.is_sure && leased == 0, bucket.is_bound(place.key));
-        let least = match (figures.allowed, place.key.1) {
-            (true, _) => 0,
-            (false, Algorithm::Gcra) => figures.retry,
-            // Nothing is reserved: it is a check.
-            _ if call.cost == 0 => figures.retry,
-            // The first ns of the ms in which the bucket has the units. The clock may have gone back behind its state.
-            (false, _) => {
-                let from_ms = match bucket.state {
-                    Some(State::Counted { at, used }) if used <= place.rule.capacity() => at,
-                    _ => 0,
-                };
-                (from_ms.max(ms_of(now)) - 1) * NS_PER_MS + figures.retry + 1 - now
-            }
-        };
+        if place.key.1 != Algorithm::Gcra {
+            return told(&reserved);
+        }
+        let least = if figures.allowed { 0 } else { figures.retry };
         let (wait, reservation) = match reserved {
             Ok(reservation) => (reservation.wait(), Some(reservation)),
             Err(ReserveError::NotInTime { needed }) => (needed, None),
@@ -87,15 +82,12 @@ impl World {
         self.buckets.bucket(place.key).is_sure &= is_sure;
         if cancels {
             reservation.cancel();
-            // The text may have a ledger, and no later call may have an earlier time.
+            // The text may be full, and no later call may have an earlier time.
             self.floor = self.floor.max(now);
-            self.buckets.bucket(place.key).note_ledger(place.rule, now);
             return Ok(());
         }
         let cost = i128::from(call.cost);
         let bucket = self.buckets.bucket(place.key);
-        // A drip or a new window may be larger than the bucket needs. The oracle does not know the rest, which is lost.
-        bucket.is_sure &= wait == 0 || place.key.1 == Algorithm::Gcra;
         bucket.touch(place.rule, now + wait);
         let state = with_units(place.rule, bucket.state, now, cost);
         bucket.put(state, place.rule, now, false);

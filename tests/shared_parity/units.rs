@@ -121,9 +121,6 @@ impl World {
         if is_sure {
             self.same_settled((call, actual), charged, expected)?;
             self.take_back(&mut oracle, (place, leased), place.rule, false);
-            if returns {
-                self.buckets.bucket(place.key).note_ledger(place.rule, self.now);
-            }
             if is_allowed {
                 self.note_use(place, Call { cost: actual.min(call.cost), ..call });
             }

@@ -8,24 +8,23 @@ use super::*;
 
 #[test]
 fn refusal_is_immediate_and_charges_nothing() {
-    for limit in [Limit::new(2, 1, ms(1)).unwrap()] {
-        let (handle, hand) = by_hand(&limit);
-        let world = World::new(hand);
-        assert!(handle.spend("id", 2).unwrap().allowed());
-        let (before, needed) = (state(&handle), handle.check("id", 2).unwrap().retry_in());
-        let short = needed - Duration::from_nanos(1);
-        let late = handle.reserve("id", 2, short).unwrap_err();
-        assert_eq!(late.needed(), Some(needed), "{limit:?}");
-        assert!(late.is_not_in_time() && !late.is_never());
-        let never = handle.reserve("id", 3, Duration::MAX).unwrap_err();
-        assert!(never.is_never() && !never.is_not_in_time(), "{limit:?}");
-        let waiting = handle.waiting(short, world.clone());
-        let mut future = Task::new(waiting.until_allowed("id", 2));
-        assert!(matches!(future.poll(), std::task::Poll::Ready(Err(_))), "at its first poll");
-        assert_eq!(state(&handle), before, "{limit:?}");
-        let in_time = handle.reserve("id", 2, needed).unwrap();
-        assert_eq!(in_time.wait(), needed, "{limit:?}");
-    }
+    let limit = Limit::new(2, 1, ms(1)).unwrap();
+    let (handle, hand) = by_hand(&limit);
+    let world = World::new(hand);
+    assert!(handle.spend("id", 2).unwrap().allowed());
+    let (before, needed) = (state(&handle), handle.check("id", 2).unwrap().retry_in());
+    let short = needed - Duration::from_nanos(1);
+    let late = handle.reserve("id", 2, short).unwrap_err();
+    assert_eq!(late.needed(), Some(needed), "{limit:?}");
+    assert!(late.is_not_in_time() && !late.is_never());
+    let never = handle.reserve("id", 3, Duration::MAX).unwrap_err();
+    assert!(never.is_never() && !never.is_not_in_time(), "{limit:?}");
+    let waiting = handle.waiting(short, world.clone());
+    let mut future = Task::new(waiting.until_allowed("id", 2));
+    assert!(matches!(future.poll(), std::task::Poll::Ready(Err(_))), "at its first poll");
+    assert_eq!(state(&handle), before, "{limit:?}");
+    let in_time = handle.reserve("id", 2, needed).unwrap();
+    assert_eq!(in_time.wait(), needed, "{limit:?}");
 }
 
 #[test]

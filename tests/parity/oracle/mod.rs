@@ -341,16 +341,14 @@ impl Oracle {
         call: Call,
         actual: u64,
     ) -> Result<(Answer, Option<Answer>), CallError> {
-        let before = self.clone();
         let answer = self.call(CallKind::Spend, call)?;
         if answer.figures.is_some_and(|figures| !figures.allowed) {
             return Ok((answer, None));
         }
         if actual < call.cost {
-            *self = before;
             // A swept bucket is full now, and no later call may have an earlier time.
             self.floor = self.now;
-            self.call(CallKind::Spend, Call { cost: actual, ..call })?;
+            self.call(CallKind::Refund, Call { cost: call.cost - actual, ..call })?;
         } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
             let more = i128::from(actual - call.cost);
             let state = rule.owe(self.state(key_of(call)), self.time_of(call.limit), more);

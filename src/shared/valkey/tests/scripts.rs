@@ -49,6 +49,9 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
+/// The text of a bucket in the store, if there is one.
+type Stored = Option<Box<[u8]>>;
+
 /// Texts that are no buckets, of one form or of both.
 const ODD: &[&str] = &[
     "",
@@ -340,7 +343,7 @@ impl World {
     fn check_written(
         &mut self,
         member: &SharedMember,
-        (before, after): (&Option<Box<[u8]>>, &Option<Box<[u8]>>),
+        (before, after): (&Stored, &Stored),
         (text, keep_ms): (String, Option<u64>),
     ) {
         let [before, after] = [before, after].map(|text| shown(std::slice::from_ref(text)));
