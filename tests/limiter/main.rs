@@ -15,5 +15,6 @@ mod known_batches;
 mod lock_free;
 mod oracle;
 mod random_calls;
+mod returned_batches;
 #[path = "../support/mod.rs"]
 mod support;

@@ -44,7 +44,19 @@ fn run_of(
 ) -> (Start, Vec<Op>) {
     generator.algorithms = std::array::from_fn(|_| generator.algorithm());
     let start = Start { spec: generator.first_spec(), now, cap };
-    let ops = (0..length).map(|_| generator.op()).collect();
+    let mut ops: Vec<Op> = (0..length).map(|_| generator.op()).collect();
+    // Half of the limits stay as they are.
+    let mut spec = start.spec.clone();
+    for op in &mut ops {
+        if let Op::Reload(next, _) | Op::Restore(next, _) = op {
+            for (next, before) in next.0.0.iter_mut().zip(spec.0.0) {
+                if generator.random.chance(1, 2) {
+                    *next = before;
+                }
+            }
+            spec = next.clone();
+        }
+    }
     (start, ops)
 }
 

@@ -1,14 +1,15 @@
-//! Returns beside a reload that is not complete.
+//! Returns after a reload, and beside one that is not complete.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate::{Clock, Limiter, LimiterOptions, Limits};
+use tollgate::reload::CarryOver;
+use tollgate::{Clock, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::{RuleCall, hooked};
-use super::support::{ENGINES, hourly, limits};
+use super::support::{ENGINES, hourly, limits, seconds};
 
 /// A rule panics when a reload asks for its name: the reload's thread ends in the middle of its migrations.
 #[test]
@@ -53,4 +54,64 @@ fn charges_under_limits_being_loaded_are_returned() {
         }
     }
     assert!(stopped > 4, "{stopped} reloads did not complete");
+}
+
+/// A receipt returns its units if the limit of its id is that of the charge: after a reload of another limit, and after two
+/// reloads that change it and change it back.
+#[test]
+fn receipts_return_under_their_limit_alone() {
+    let pairs = |burst: u64| {
+        [
+            Limit::new(burst, 1, seconds(1)),
+            Limit::fixed_window(burst, seconds(60)),
+            Limit::token_bucket(burst, seconds(60), 10),
+            Limit::leaky_bucket(burst as u32, seconds(1), 1),
+        ]
+    };
+    for engine in ENGINES {
+        for (own, changed) in pairs(10).into_iter().zip(pairs(20)) {
+            let (own, changed) = (own.unwrap(), changed.unwrap());
+            let of = |own: &Limit, other| limits(&[("Own", own.clone()), ("Other", hourly(other))]);
+            for (reloads, returns) in [
+                (vec![of(&own, 2)], true),
+                (vec![of(&changed, 1)], false),
+                (vec![of(&changed, 1), of(&own, 1)], true),
+            ] {
+                let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+                let limiter = Limiter::with_options(of(&own, 1), options);
+                let handle = limiter.limit("Own").unwrap();
+                let receipt = handle.spend_estimate("id", 6).unwrap().1.unwrap();
+                let place = handle.reserve("id", 4, Duration::ZERO).ok();
+                for limits in reloads {
+                    assert!(limiter.reload_with(limits, CarryOver::Units).unwrap().changed);
+                }
+                let before = handle.check("id", 0).unwrap();
+                let after = receipt.settle(0);
+                if let Some(place) = place {
+                    place.cancel();
+                }
+                let left = handle.check("id", 0).unwrap();
+                let context = format!("{engine:?} {own:?} {returns}: {after:?}");
+                assert_eq!(left.reset_in().is_zero(), returns, "{context}");
+                assert_eq!(left == before, !returns, "{context}");
+            }
+        }
+    }
+}
+
+/// After 2,048 reloads the tags of limits are the same again.
+#[test]
+fn receipt_before_many_reloads_returns_nothing() {
+    let of = |burst| limits(&[("Own", Limit::new(burst, 1, seconds(60)).unwrap())]);
+    let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(64);
+    let limiter = Limiter::with_options(of(4), options);
+    let own = limiter.limit("Own").unwrap();
+    let (_, receipt) = own.spend_estimate("id", 3).unwrap();
+    for reload in 1..=2048 {
+        let burst = if reload == 2048 { 6 } else { 4 + reload % 2 };
+        assert!(limiter.reload_with(of(burst), CarryOver::Units).unwrap().changed);
+    }
+    let before = own.check("id", 0).unwrap();
+    let _ = receipt.unwrap().settle(0);
+    assert_eq!(own.check("id", 0).unwrap(), before);
 }

@@ -49,3 +49,30 @@ fn cancelled_places_of_many_threads_all_go_back() {
         }
     }
 }
+
+/// A rule stands still in a return. No other call waits for it, and it returns its units when it goes on.
+#[test]
+fn stalled_return_delays_no_other_call() {
+    let (rule, stopped) = support::rules::stands_in_refund();
+    let mail = Limit::new(3, 1, Duration::from_secs(1)).unwrap();
+    let limits = support::limits(&[("Stands", rule), ("Mail", mail)]);
+    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let [slow, mail] = ["Stands", "Mail"].map(|name| limiter.limit(name).unwrap());
+    let receipt = slow.spend_estimate("id", 5).unwrap().1.unwrap();
+    let stalled = std::thread::spawn(move || drop(receipt.settle(0)));
+    stopped.wait();
+    // Each of these calls returns; if one waited, the test would hang.
+    assert!(slow.spend("id", 1).unwrap().allowed());
+    assert_eq!(slow.spend_estimate("id", 4).unwrap().1.unwrap().settle(2).remaining(), Some(2));
+    for id in 0..5_000 {
+        let id = id.to_string();
+        assert!(mail.spend(&*id, 3).unwrap().allowed());
+        let places = [(); 3].map(|()| mail.reserve(&*id, 1, Duration::MAX).unwrap());
+        places.into_iter().for_each(Reservation::cancel);
+        let place = mail.reserve(&*id, 2, Duration::MAX).unwrap();
+        assert_eq!(place.wait(), Duration::from_secs(2), "as without the cancelled ones");
+    }
+    drop(stopped);
+    stalled.join().unwrap();
+    assert_eq!(slow.check("id", 0).unwrap().remaining(), Some(7));
+}

@@ -107,6 +107,7 @@ fn reload_and_sweep_beside_vacant_places() {
         assert!(limiter.reload(of(support::hourly(2))).unwrap().changed);
         assert_eq!(wait_of(&handle, 1), ms(30), "{engine:?}: any reload drops the list");
         last.cancel();
+        assert_eq!(wait_of(&handle, 1), ms(40), "{engine:?}: one from before it stays empty");
         hand.advance(ms(100));
         support::sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");
