@@ -125,7 +125,7 @@
 //! - [HTTP](docs::http): the tower layer for axum, tonic and hyper
 //! - [Frameworks](docs::frameworks): limits in actix-web, poem and Rocket, which have no tower
 //! - [The command](docs::replay): `tollgate replay`, traces, logs, reports
-//! - [Guarantees](docs::guarantees): the eight promises and their exceptions
+//! - [Guarantees](docs::guarantees): the eight promises, and their fine print
 //! - [Figures](docs::figures): speed and memory, with machine and commands
 //! - [Comparison](docs::comparison): governor, tower_governor, rate-net
 //! - [Migration from governor](docs::migration_from_governor): tables of correspondences, programs before and after

@@ -48,7 +48,7 @@ pub struct Outcome {
 ///
 /// * **Pure.** An answer depends on `self` and the arguments only, and `self` never changes. A method may run several
 ///   times for one decision, because a call is repeated when another thread has changed the word meanwhile. No method
-///   panics or blocks, and none except `scaled` allocates.
+///   panics, blocks or allocates.
 /// * **Word.** The word is the whole state of a bucket. A method never returns 0 or a word whose top bit is set: the
 ///   table uses both. As an argument, 0 means a bucket that was never charged. If a spend, a refund or a reset returns
 ///   such a word, the limiter does not store it: it denies the call, and panics in a debug build. For the other methods

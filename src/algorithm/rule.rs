@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::algorithm::gcra::{Gcra, Grant};
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
 use crate::algorithm::window::{Window, WindowKind};
@@ -115,11 +115,6 @@ impl Rule {
     #[inline(never)]
     pub(crate) fn reset(&self, word: u64, now_ns: u64) -> Outcome {
         checked(self.algorithm().reset(word, now_ns))
-    }
-
-    /// See [`Gcra::reserve`]. `None` also for the other algorithms, which have no places in the future.
-    pub(crate) fn reserve(&self, word: u64, now_ns: u64, cost: u64) -> Option<Grant> {
-        self.gcra()?.reserve(word, now_ns, cost)
     }
 
     /// Returns what a later return of units needs to know of a charge by this limit, which wrote `word`.

@@ -9,6 +9,7 @@ mod nodes;
 mod random;
 mod refused;
 mod reserved;
+mod share;
 
 use std::time::Duration;
 

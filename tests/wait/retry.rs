@@ -47,7 +47,7 @@ fn hundred_waiters_keep_the_limit() {
 }
 
 #[test]
-fn refused_at_once_if_the_wait_is_too_long() {
+fn too_long_wait_is_refused_at_once() {
     for limit in &without_places() {
         let (handle, hand) = by_hand(limit);
         let world = World::new(hand);

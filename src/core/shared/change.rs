@@ -115,7 +115,8 @@ impl BucketChange {
             Step::Unblock => return Ok(self.blocked_until(before, 0, unix_ns)),
             Step::Reserve { .. } if is_blocked => None,
             Step::Reserve { units, at_most_ns } => rule
-                .reserve(word, now_ns, units)
+                .gcra()
+                .and_then(|gcra| gcra.reserve(word, now_ns, units))
                 // While nodes hold units, none waits: these are spent later than they are charged.
                 .filter(|new| new.at_ns == now_ns || before.leases.units() == 0)
                 .filter(|new| new.at_ns - now_ns <= at_most_ns)

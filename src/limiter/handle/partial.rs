@@ -46,7 +46,7 @@ impl KeyedLimit {
     }
 
     /// Charges all units that the id's bucket has now but `leave`, and returns the figures after it. A bucket with fewer
-    /// units stays as it is. Under a custom [`Algorithm`](crate::algorithm::Algorithm) its `owe` charges them.
+    /// units stays as it is. A custom [`Algorithm`](crate::algorithm::Algorithm) spends them.
     ///
     /// A bucket that does not exist is full, so a new id cannot begin with an empty bucket. Drain it when you first see the
     /// id: a new customer, a restarted peer, an id that has just passed a challenge.

@@ -319,7 +319,8 @@ impl Asked {
             };
             return Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }));
         }
-        let Some(grant) = rule.reserve(before.word, now_ns, cost) else {
+        let places = rule.gcra();
+        let Some(grant) = places.and_then(|gcra| gcra.reserve(before.word, now_ns, cost)) else {
             return Ok(Err(ReserveError::TooFarAhead));
         };
         let wait_ns = grant.at_ns - now_ns;

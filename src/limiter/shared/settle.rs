@@ -158,8 +158,8 @@ impl<T: Timer> Waiting<'_, T> {
     ///
     /// # Errors
     ///
-    /// As [`KeyedLimit::reserve_shared`], at once, if no wait would help, or the wait would exceed
-    /// [`at_most`](Waiting::at_most).
+    /// As [`KeyedLimit::reserve_shared`], at once, if no wait would help, or the wait would be longer than
+    /// that of the waits.
     ///
     /// # Example
     ///
@@ -175,7 +175,7 @@ impl<T: Timer> Waiting<'_, T> {
     /// # let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let mail = Limiter::with_options(limits, options).limit("Mail")?;
-    /// let waiting = mail.waiting(tokio::time::sleep).at_most(Duration::from_secs(1));
+    /// let waiting = mail.waiting(Duration::from_secs(1), tokio::time::sleep);
     /// waiting.until_allowed_shared("alice", 1).await?;
     /// waiting.until_allowed_shared("alice", 1).await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -216,8 +216,8 @@ impl Waiting<'_, Parking> {
     /// # let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let mail = Limiter::with_options(limits, options).limit("Mail")?;
-    /// mail.parking().wait_until_allowed_blocking("alice", 1)?;
-    /// mail.parking().wait_until_allowed_blocking("alice", 1)?;
+    /// mail.parking(Duration::from_secs(1)).wait_until_allowed_blocking("alice", 1)?;
+    /// mail.parking(Duration::from_secs(1)).wait_until_allowed_blocking("alice", 1)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn wait_until_allowed_blocking<'a>(

@@ -111,7 +111,7 @@ fn places_are_counted_as_spends() {
 }
 
 #[test]
-fn cancels_after_a_change_of_the_limit_return_nothing() {
+fn cancels_after_another_limit_return_nothing() {
     let needed = |node: &Node| {
         node.answer(node.all.reserve_shared("a", 1, MINUTE)).err().and_then(|it| it.needed())
     };

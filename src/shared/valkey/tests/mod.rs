@@ -12,6 +12,7 @@ mod failures;
 mod idle;
 #[cfg(feature = "tower")]
 mod layer;
+mod many;
 mod moving;
 mod nodes;
 mod processes;
