@@ -59,7 +59,7 @@ fn stalled_return_delays_no_other_call() {
     let limiter = Limiter::with_clock(limits, Clock::manual().0);
     let [slow, mail] = ["Stands", "Mail"].map(|name| limiter.limit(name).unwrap());
     let receipt = slow.spend_estimate("id", 5).unwrap().1.unwrap();
-    let stalled = std::thread::spawn(move || drop(receipt.settle(0)));
+    let stalled = std::thread::spawn(move || receipt.settle(0));
     stopped.wait();
     // Each of these calls returns; if one waited, the test would hang.
     assert!(slow.spend("id", 1).unwrap().allowed());
@@ -73,6 +73,6 @@ fn stalled_return_delays_no_other_call() {
         assert_eq!(place.wait(), Duration::from_secs(2), "as without the cancelled ones");
     }
     drop(stopped);
-    stalled.join().unwrap();
+    let _ = stalled.join().unwrap();
     assert_eq!(slow.check("id", 0).unwrap().remaining(), Some(7));
 }
