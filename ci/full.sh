@@ -15,8 +15,6 @@ tests() {
     TOLLGATE_STORES=$(ci/stores.sh) TOLLGATE_STORE_BATCHES=100000 cargo test --all-features --lib valkey -- --nocapture
     step "nodes with leases and lost messages, 1,000,000 units"
     TOLLGATE_LEASE_UNITS=1000000 cargo test --release --all-features --lib simulation -- --nocapture
-    step "100,000 histories of charges and returns beside the bound"
-    cargo test --release --all-features --test wait histories -- --nocapture
     step "actix-web, poem and Rocket"
     ci/frameworks.sh
     step "other targets"

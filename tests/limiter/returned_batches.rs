@@ -19,7 +19,7 @@ fn with_late_denial(
 ) -> (Limiter, [KeyedLimit; 2]) {
     let asked = AtomicU64::new(0);
     let then = scripted(move || {
-        let is_look = asked.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+        let is_look = asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         if !is_look {
             when_charged();
         }
