@@ -11,6 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use tollgate::batch::{Member, MemberMode};
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
+use tollgate::reserve::Receipt;
 use tollgate::{
     Clock, Decision, Error, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits,
 };
@@ -39,6 +40,8 @@ struct Pair {
     limiter: Limiter,
     hand: ManualClock,
     handles: [KeyedLimit; 3],
+    /// Estimates that are not settled yet.
+    open: Vec<(Txn, Receipt)>,
     model: Model,
 }
 
@@ -95,7 +98,7 @@ impl Pair {
         let limiter = Limiter::with_options(built, options);
         let handles = ["A", "B", C].map(|name| limiter.limit(name).expect("known"));
         let model = Model { now_ns: 1, limits, full_at_ns: HashMap::new() };
-        Some(Pair { limiter, hand, handles, model })
+        Some(Pair { limiter, hand, handles, open: Vec::new(), model })
     }
 
     fn step(&mut self, op: u8, bytes: &mut impl Iterator<Item = u8>) {
@@ -122,6 +125,24 @@ impl Pair {
                 let txns: Vec<Txn> = (0..count).map(|_| self.txn(&mut byte)).collect();
                 self.batch(kind, &txns);
             }
+            7 => match self.open.pop().filter(|_| op >= 128) {
+                // From the estimate's cost down to 0, or up to any number.
+                Some((txn, receipt)) => {
+                    let less = txn.cost.saturating_sub(byte().into());
+                    let more = u64::from(byte()) << (byte() % 64);
+                    let actual = if op >= 192 { less } else { txn.cost.saturating_add(more) };
+                    let context = format!("settle {txn:?} as {actual} at {}", self.model.now_ns);
+                    compare(
+                        Ok(receipt.settle(actual)),
+                        Some(self.model.settle(txn, actual)),
+                        &context,
+                    );
+                }
+                None => {
+                    let txn = Txn { mode: MemberMode::CheckAndSpend, ..self.txn(&mut byte) };
+                    self.estimate(txn);
+                }
+            },
             _ => {
                 let txn = Txn { mode: MemberMode::CheckAndSpend, ..self.txn(&mut byte) };
                 self.single(kind(op / 8), txn);
@@ -161,6 +182,21 @@ impl Pair {
         };
         let context = format!("{op:?} {txn:?} at {}", self.model.now_ns);
         compare(said, self.model.call(op, &[txn]), &context);
+    }
+
+    fn estimate(&mut self, txn: Txn) {
+        let handle = &self.handles[txn.limit];
+        let said = match txn.limit {
+            2 => handle.spend_estimate(txn.id as u64, txn.cost),
+            _ => handle.spend_estimate(IDS[txn.id], txn.cost),
+        };
+        let (said, receipt) = match said {
+            Ok((said, receipt)) => (Ok(said), receipt),
+            Err(error) => (Err(error), None),
+        };
+        let context = format!("estimate {txn:?} at {}", self.model.now_ns);
+        compare(said, self.model.call(Op::Spend, &[txn]), &context);
+        self.open.extend(receipt.map(|receipt| (txn, receipt)));
     }
 
     fn batch(&mut self, op: Op, txns: &[Txn]) {
@@ -248,7 +284,6 @@ impl Model {
     /// Runs a batch on the model and returns its decision, or `None` for an error. A single call is a batch of one.
     fn call(&mut self, op: Op, txns: &[Txn]) -> Option<Figures> {
         // An id without a limit has no bucket, and its member cannot be invalid.
-        let has_numbers = |txn: &Txn| txn.limit < 2 || txn.id == OVERRIDDEN;
         let members: Vec<(usize, Txn)> =
             txns.iter().copied().enumerate().filter(|(_, txn)| has_numbers(txn)).collect();
         for (i, (_, txn)) in members.iter().enumerate() {
@@ -293,6 +328,20 @@ impl Model {
             }
         }
         Some(decision)
+    }
+
+    /// Settles an estimate, without debt, and returns the bucket's figures.
+    fn settle(&mut self, txn: Txn, actual: u64) -> Figures {
+        if !has_numbers(&txn) {
+            return strictest(&[]);
+        }
+        let (owed_ns, interval_ns) = (self.owed_ns(txn), self.interval_ns(txn));
+        let owes_ns = match actual.checked_sub(txn.cost) {
+            None => owed_ns.saturating_sub(interval_ns * u128::from(txn.cost - actual)),
+            Some(more) => (owed_ns + interval_ns * u128::from(more)).min(self.room_ns(txn)),
+        };
+        self.owe(txn, owes_ns);
+        self.asked(Txn { cost: 0, ..txn }, 0)
     }
 
     /// The decision of a spend, without charging it.
@@ -351,6 +400,11 @@ impl Model {
     fn room_ns(&self, txn: Txn) -> u128 {
         self.interval_ns(txn) * u128::from(self.limits[txn.limit].burst())
     }
+}
+
+/// Whether a limit applies.
+fn has_numbers(txn: &Txn) -> bool {
+    txn.limit < 2 || txn.id == OVERRIDDEN
 }
 
 /// The strictest answer: denied before allowed, then the longer wait, then the fewer remaining units, then the later
