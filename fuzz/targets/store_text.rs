@@ -62,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
     };
     check(limit, bucket);
     let guarded = bucket.guarded(limit, unix_ns);
-    // A bucket whose ledger is over and that was never charged has no text.
+    // A bucket that was never charged, whose block is over, has no text.
     if !guarded.text(limit).is_empty() {
         check(limit, guarded);
     }

@@ -49,7 +49,8 @@ impl Node {
     }
 
     fn give_back(&self, units: u64, until_ns: u64, now_ns: u64) {
-        self.with_key(|words, view, key| words.give_back(view, key, (until_ns, units), now_ns));
+        let _ =
+            self.with_key(|words, view, key| words.give_back(view, key, (until_ns, units), now_ns));
     }
 
     /// Ends the lease; returns the units that go back to the store.

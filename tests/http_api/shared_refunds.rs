@@ -200,8 +200,7 @@ fn refunds_in_the_store_equal_local_ones() {
                     let other = front.limit.spend_blocking("all", cost).unwrap();
                     assert_eq!(figures(one), figures(other), "{calls:#?}");
                 }
-                // A leaky bucket in the store forgets that a refund came before a charge by a factor ends.
-                9 if cost == 3 && !has_factors => {
+                9 if cost == 3 => {
                     calls.push("refund 1".into());
                     let one = own.limit.refund("all", 1).unwrap();
                     let other = now(front.limit.refund_shared("all", 1)).unwrap();

@@ -77,17 +77,22 @@ impl LeaseWords {
         Ok(units)
     }
 
-    /// Gives units back that a call has taken from the lease that ends at `until_ns`, if the node still holds it.
+    /// Gives units back that a call has taken from the lease that ends at `until_ns`. Returns whether calls may spend them from
+    /// it: whether the node still holds it, and its time is not over.
     pub(crate) fn give_back(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         (until_ns, units): (u64, u64),
         now_ns: u64,
-    ) -> Result<(), Outdated> {
+    ) -> Result<bool, Outdated> {
+        let mut is_back = false;
         self.update(view, key, (Absent::Leave, now_ns), |word| {
-            word.with_units_back(until_ns, units)
-        })
+            let new = word.with_units_back(until_ns, units).filter(|_| !word.is_over(now_ns));
+            is_back = new.is_some();
+            new
+        })?;
+        Ok(is_back)
     }
 
     /// Stores a word, in place of any other. Returns whether the table had a place for it.

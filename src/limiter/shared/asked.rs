@@ -82,9 +82,8 @@ impl Drop for LocalCharges {
     fn drop(&mut self) {
         if !self.is_kept {
             self.taken.iter().for_each(|(_, taken)| taken.give_back());
-            // Later charges first: each rollback then finds its own charge as the last one.
             for (_, claim) in self.claims.iter().rev() {
-                // A second panic during unwinding would abort the process. A charge whose rollback panics stays.
+                // A second panic during unwinding would abort the process. A charge whose return panics stays.
                 let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back_all()));
             }
         }

@@ -245,7 +245,7 @@ impl Batch<'_> {
         let mut is_denied = false;
         for member in shared {
             let mode = shared_mode(member, call.spends);
-            match answer_by_lease(self.limiter, view, member, mode, now_ns)? {
+            match answer_by_lease(view, member, mode, now_ns)? {
                 Some(taken) => {
                     asked.locals.push(Counted::by_lease(member, call));
                     taken.into_iter().for_each(|taken| asked.claims.add(member.position, taken));

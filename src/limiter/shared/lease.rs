@@ -9,7 +9,6 @@ use crate::core::shared::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
-use crate::limiter::Limiter;
 use crate::limiter::batch::{Prepared, Trial};
 use crate::limiter::handle::{KeyedLimit, lease_decision};
 use crate::limiter::shared::taken::TakenFromLease;
@@ -41,7 +40,6 @@ pub(super) fn is_answered_here(
 
 /// Answers a member from its lease. `None`: only the store can tell.
 pub(super) fn answer_by_lease(
-    limiter: &Limiter,
     view: LimitsView<'_>,
     member: &mut Prepared<'_>,
     mode: SharedMode,
@@ -55,10 +53,12 @@ pub(super) fn answer_by_lease(
     member.decision = decision;
     let is_taken = matches!(answer, LeaseAnswer::Spends { .. }) && mode.is_charged() && cost > 0;
     Ok(Some(is_taken.then(|| TakenFromLease {
-        limiter: limiter.clone(),
+        handle: member.handle.clone(),
         key: Key::new(key.key),
         generation: view.generation.number,
         tag: member.key.tag,
+        limit: (*member.limit).clone(),
+        ends_ns: view.generation.limits.end_ns(member.key.tag),
         until_ns,
         units: cost,
     })))

@@ -42,16 +42,20 @@ fn leasing(ids: &[&str]) -> Node {
     node
 }
 
+/// Another node of the same store, which answers it at once.
+fn other_node(node: &Node) -> KeyedLimit {
+    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
+    let limits = (*node.limiter.limits()).clone();
+    Limiter::with_options(limits, options.store(Store(store))).limit("All").unwrap()
+}
+
 /// In a cluster, where one of the texts is no bucket. Another node has leases that end at the same time.
 #[test]
 fn leases_of_slots_go_back_once() {
     const IDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let node = leasing(&IDS);
-    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
-    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
-    let limits = (*node.limiter.limits()).clone();
-    let other = Limiter::with_options(limits, options.store(Store(store)));
-    let others = other.limit("All").unwrap();
+    let others = other_node(&node);
     for id in [IDS, IDS].concat() {
         node.hand.advance(MS);
         assert!(others.spend_blocking(id, 1).unwrap().allowed());
@@ -132,10 +136,7 @@ fn failed_returns_and_settlements_are_counted() {
 #[test]
 fn charges_beside_lease_requests_come_back() {
     let node = leasing(&[]);
-    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
-    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
-    let limits = (*node.limiter.limits()).clone();
-    let other = Limiter::with_options(limits, options.store(Store(store))).limit("All").unwrap();
+    let other = other_node(&node);
     // The first call asks for no lease, the second one does.
     for left in [64, 64 - 8] {
         node.hand.advance(MS);
@@ -144,6 +145,35 @@ fn charges_beside_lease_requests_come_back() {
         node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
         assert_eq!(node.calls_and_errors().0 - before, 1);
         assert_eq!(other.check_blocking("a", 0).unwrap().remaining(), Some(left));
+    }
+}
+
+/// The units of a lease that the node does not hold any more come back to the bucket in the store.
+#[test]
+fn units_of_ended_leases_come_back() {
+    for ends in ["not", "by its time", "by the next lease", "by a denial", "by a reload"] {
+        let node = leasing(&["a"]);
+        let other = other_node(&node);
+        let decided = node.keep(&[node.all.member("a").cost(4)]);
+        match ends {
+            "by its time" => node.hand.advance(Duration::from_secs(2)),
+            "by the next lease" => assert!(node.is_allowed(5)),
+            "by a denial" => {
+                assert!(node.is_allowed(4) && node.is_allowed(54) && !node.is_allowed(1));
+            }
+            "by a reload" => {
+                let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+                let _ = node.limiter.reload(limits_of((11, 64), leased)).unwrap();
+                while node.store.run_all() > 0 {}
+            }
+            _ => {}
+        }
+        let left = || other.check_blocking("a", 0).unwrap().remaining().unwrap();
+        let (before, calls) = (left(), node.calls_and_errors().0);
+        node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+        let back = if ends == "not" { 0 } else { 4 };
+        let calls = node.calls_and_errors().0 - calls;
+        assert_eq!((calls, left()), (back / 4, before + back), "ended {ends}");
     }
 }
 
