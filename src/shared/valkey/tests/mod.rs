@@ -9,10 +9,12 @@ mod cluster;
 mod edges;
 mod failover;
 mod failures;
+mod histories;
 mod idle;
 #[cfg(feature = "tower")]
 mod layer;
 mod many;
+mod model;
 mod moving;
 mod nodes;
 mod processes;
