@@ -13,7 +13,7 @@ pub(crate) enum Charged {
     #[cfg(feature = "valkey")]
     InStore(Box<ChargedInStore>),
     #[cfg(feature = "valkey")]
-    FromLease(TakenFromLease),
+    FromLease(Box<TakenFromLease>),
 }
 
 impl Charged {

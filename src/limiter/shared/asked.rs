@@ -74,7 +74,7 @@ impl LocalCharges {
             return Some(Charged::Here(self.claims.swap_remove(at).1));
         }
         let at = self.taken.iter().position(|(of, _)| *of == position)?;
-        Some(Charged::FromLease(self.taken.swap_remove(at).1))
+        Some(Charged::FromLease(Box::new(self.taken.swap_remove(at).1)))
     }
 }
 
