@@ -48,6 +48,9 @@ impl Verdict {
     const NOTHING_REFUNDED: Verdict = Verdict(NonZeroU64::new(u64::MAX - 1).unwrap());
     /// Is set in a denial that comes from a block.
     const BLOCKED: u64 = 1 << 63;
+    /// Is set in a denial by a node that cannot ask the store of a shared limit in time.
+    const OVERLOADED: u64 = 1 << 62;
+    const REASONS: u64 = Verdict::BLOCKED | Verdict::OVERLOADED;
 
     /// Memory bounds the position far below [`Verdict::BLOCKED`].
     fn denied_by(position: usize) -> Verdict {
@@ -62,12 +65,22 @@ impl Verdict {
         self.is_denied() && self.0.get() & Verdict::BLOCKED != 0
     }
 
+    #[cfg(feature = "valkey")]
+    fn is_overloaded(self) -> bool {
+        self.is_denied() && self.0.get() & Verdict::OVERLOADED != 0
+    }
+
+    /// Returns the denial of another member, for the same reason.
+    fn at(self, position: usize) -> Verdict {
+        Verdict(Verdict::denied_by(position).0 | (self.0.get() & Verdict::REASONS))
+    }
+
     fn blocked(self) -> Verdict {
         Verdict(self.0 | Verdict::BLOCKED)
     }
 
     fn position(self) -> Option<usize> {
-        self.is_denied().then(|| ((self.0.get() & !Verdict::BLOCKED) - 1) as usize)
+        self.is_denied().then(|| ((self.0.get() & !Verdict::REASONS) - 1) as usize)
     }
 }
 
@@ -250,6 +263,30 @@ impl Decision {
         self.verdict.is_blocked()
     }
 
+    /// Whether the call was denied because this node has more calls for the store of its shared limits than it can make in
+    /// time. The bucket was not charged, unless the call was on its way; whether it has the units is not known.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::Decision;
+    /// let denied = Decision::to_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
+    /// assert!(!denied.overloaded()); // denied by its bucket
+    /// ```
+    #[cfg(feature = "valkey")]
+    #[inline]
+    pub fn overloaded(&self) -> bool {
+        self.verdict.is_overloaded()
+    }
+
+    /// Makes the denial of a call that the node could not ask the store for in time.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn overload(retry_in: Duration) -> Decision {
+        let denied = Decision::to_spend(false, 0, retry_in, retry_in);
+        Decision { verdict: Verdict(denied.verdict.0 | Verdict::OVERLOADED), ..denied }
+    }
+
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
     #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
@@ -275,8 +312,7 @@ impl Decision {
     #[inline]
     pub(crate) fn for_member(mut self, position: usize) -> Decision {
         if self.verdict.is_denied() {
-            let denied = Verdict::denied_by(position);
-            self.verdict = if self.blocked() { denied.blocked() } else { denied };
+            self.verdict = self.verdict.at(position);
         }
         self
     }
@@ -313,10 +349,9 @@ impl Decision {
     }
 
     /// All that callers can read: two decisions are equal if these are.
-    fn figures(&self) -> (bool, bool, Option<usize>, Option<u64>, u64, u64) {
-        let Decision { retry_in_ns, reset_in_ns, .. } = *self;
-        let (denied_by, remaining) = (self.denied_by(), self.remaining());
-        (self.allowed(), self.blocked(), denied_by, remaining, retry_in_ns, reset_in_ns)
+    fn figures(&self) -> (Verdict, Option<u64>, u64, u64) {
+        let Decision { verdict, retry_in_ns, reset_in_ns, .. } = *self;
+        (verdict, self.remaining(), retry_in_ns, reset_in_ns)
     }
 }
 
@@ -330,7 +365,12 @@ impl Eq for Decision {}
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decision")
+        let mut shown = f.debug_struct("Decision");
+        #[cfg(feature = "valkey")]
+        if self.overloaded() {
+            shown.field("overloaded", &true);
+        }
+        shown
             .field("allowed", &self.allowed())
             .field("remaining", &self.remaining())
             .field("retry_in", &self.retry_in())

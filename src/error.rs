@@ -60,6 +60,12 @@ pub(crate) enum ErrorKind {
     /// The store is not there, does not answer in time, or refuses all calls.
     #[cfg(feature = "valkey")]
     StoreOutage,
+    /// This node has more calls for the store than it can make: the call was not sent.
+    #[cfg(feature = "valkey")]
+    StoreOverload,
+    /// So has it, and the call was sent.
+    #[cfg(feature = "valkey")]
+    StoreLate,
 }
 
 /// Describes one fault in a limits file. [`Error::faults`] lists them.
@@ -302,7 +308,26 @@ impl Error {
     /// After a call that did not answer in time the buckets may be charged or not.
     #[cfg(feature = "valkey")]
     pub fn is_store_failure(&self) -> bool {
-        self.0.kind == ErrorKind::Store || self.is_store_outage()
+        self.0.kind == ErrorKind::Store || self.is_undecided()
+    }
+
+    /// Whether the store has not decided the call: see [`is_store_outage`](Self::is_store_outage) and
+    /// [`is_store_overload`](Self::is_store_overload).
+    #[cfg(feature = "valkey")]
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.is_store_outage() || self.is_store_overload()
+    }
+
+    /// Whether this node has more calls for the store than it can make, which says nothing about the store.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn is_store_overload(&self) -> bool {
+        self.0.kind == ErrorKind::StoreLate || self.is_unsent()
+    }
+
+    /// Whether it is sure that the store never has the call.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.0.kind == ErrorKind::StoreOverload
     }
 
     /// Whether the store decides no call at present, so that the policy of each limit decides.

@@ -99,6 +99,7 @@ impl Counters {
             ("paused", errors.paused),
             ("refused", errors.refused),
             ("unknown_text", errors.unknown_text),
+            ("overload", errors.overload),
         ]));
         add("tollgate_store_scripts_sent_total", Counter, "Scripts whose text was sent, because the server did not know them.", one(store.scripts_sent));
         add("tollgate_store_paused", Gauge, "1 if the store is not asked after failures.", one(store.is_paused.into()));

@@ -69,6 +69,9 @@ pub struct StoreErrors {
     pub refused: u64,
     /// The text of a bucket, or the answer of a script, has a form that this version does not know.
     pub unknown_text: u64,
+    /// The call was denied, or its answer was not waited for, because this node had more calls for the store than it could
+    /// make in time: see [`Decision::overloaded`](crate::Decision::overloaded). No outage of the store.
+    pub overload: u64,
 }
 
 /// Counts steps of the server's clock in one direction, found by comparing the times of two answers with the monotonic clock

@@ -21,6 +21,7 @@ pub(crate) enum StoreFault {
     Paused,
     Refused,
     UnknownText,
+    Overload,
 }
 
 /// The figures of a store, for all limiters of the process that use it.
@@ -28,7 +29,7 @@ pub(crate) enum StoreFault {
 pub(crate) struct StoreFigures {
     calls: Figure,
     /// By [`StoreFault`].
-    errors: [Figure; 5],
+    errors: [Figure; 6],
     /// Answers that cannot be used: their faults are of two kinds, which have other errors as well.
     unusable: Figure,
     scripts_sent: Figure,
@@ -100,6 +101,7 @@ impl StoreFigures {
             paused: count(StoreFault::Paused),
             refused: count(StoreFault::Refused),
             unknown_text: count(StoreFault::UnknownText),
+            overload: count(StoreFault::Overload),
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub(crate) mod change;
 pub(crate) mod decide;
+pub(crate) mod gate;
 pub(crate) mod groups;
 pub(crate) mod held;
 pub(crate) mod lease;
@@ -22,16 +23,24 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::core::shared::change::BucketChange;
+use crate::core::shared::gate::Passed;
 use crate::core::shared::lease::LeaseRequest;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::observe::store_figures::{StoreFault, StoreFigures};
 
-/// A call to the store that is under way. It has no borrowed parts, so that it can go on when its caller has gone.
+/// A call to the store that is under way. Its time counts from when it is made, not from its first poll. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 /// A store of buckets that several nodes share.
 pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
+    /// Lets a call in whose callers have a deadline, before anything is done for it. A call that is not let in would have no
+    /// answer: the store is not there, or is paused after failures
+    /// ([`Error::is_store_outage`]); or this node has too many calls under way ([`Error::is_store_overload`]).
+    fn admit(&self, _: &mut dyn Iterator<Item = &str>) -> Result<Passed, Error> {
+        Ok(Passed::default())
+    }
+
     /// Decides a batch at the store's own time, and charges all of its members or none. A denied batch writes nothing.
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found>;
 

@@ -22,7 +22,7 @@ use crate::util::sync::{Ordering, Switch};
 use crate::util::time::saturating_ns;
 
 /// The wait that a denial names that no bucket has decided.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// The time without a failure after which an answer ends an outage. A store that answers some calls and not others, such as one
 /// whose memory is full, or of whose cluster a node is lost, is one outage, not one a call with empty buckets each.
 const CALM_NS: u64 = 5_000_000_000;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
 use crate::core::shared::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
+use crate::core::shared::gate::Passed;
 use crate::core::shared::outage::Policy;
-use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
+use crate::core::shared::{Found, Reply, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -48,6 +49,7 @@ pub(super) struct AskedBatch {
     /// What decides each of them if the store does not.
     pub(super) policies: Box<[Policy]>,
     pub(super) call: SharedCall,
+    pub(super) passed: Passed,
 }
 
 /// The charges of the local members, and the units that members have taken from leases, each with its member's position.
@@ -198,13 +200,15 @@ impl AskedBatch {
         self.shared.first().map_or("", |member| member.handle.name())
     }
 
-    /// Asks the store, gives the local charges back if it does not allow the batch, and counts.
+    /// Waits for the store's answer, gives the local charges back if it does not allow the batch, and counts.
     pub(super) async fn decide_by(
         mut self,
-        store: Arc<dyn SharedStore>,
+        (store, reply): (Arc<dyn SharedStore>, Reply<Found>),
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
-        let decision = match store.charge(self.members.clone()).await {
+        let answer = reply.await;
+        self.passed = Passed::default();
+        let decision = match answer {
             Ok(found) => {
                 self.end_outage();
                 let decision = self.figures(&found);
@@ -214,13 +218,7 @@ impl AskedBatch {
                 texts = Some(found);
                 decision
             }
-            Err(error) if error.is_store_outage() => {
-                let decision = self.decide_without(&error);
-                if self.call.spends {
-                    self.count_without_store(&decision);
-                }
-                Ok(decision)
-            }
+            Err(error) if error.is_undecided() => Ok(self.undecided(&error)),
             Err(error) => Err(error),
         };
         self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
@@ -230,6 +228,29 @@ impl AskedBatch {
             Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
         }
         Ok(self.decided(decision?, texts))
+    }
+
+    /// Decides a batch for which the store is not asked.
+    pub(super) fn decide_unasked(mut self, error: &Error) -> DecidedBatch {
+        let decision = self.undecided(error);
+        self.claims.is_kept = decision.allowed();
+        if self.call.spends {
+            self.count(&decision);
+        }
+        self.decided(decision, None)
+    }
+
+    /// Decides the batch by the policies of its shared members, or denies it for overload. Leases that were to go back with a
+    /// call that was not sent stay.
+    fn undecided(&mut self, error: &Error) -> Decision {
+        let decision = self.decide_without(error);
+        if error.is_unsent() {
+            self.leased.iter_mut().for_each(|(_, leased)| leased.not_sent());
+        }
+        if self.call.spends && error.is_store_outage() {
+            self.count_without_store(&decision);
+        }
+        decision
     }
 
     /// Decides a batch of which no member has to be asked of the store: leases of this node have answered all of them.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
+use crate::core::shared::gate::Passed;
 use crate::core::shared::{SharedMember, StoreHandle};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -133,7 +134,7 @@ impl Batch<'_> {
     pub(super) fn ask(&self, asked: AskedBatch) -> Result<AnswerOfBatch, Error> {
         let StoreHandle { store, .. } = self.store_handle(&asked)?;
         let (tell, answer) = oneshot::channel();
-        let by = store.clone();
+        let by = (store.clone(), store.charge(asked.members.clone()));
         store.run(Box::pin(async move {
             // The caller may have dropped its future.
             let _ = tell.send(asked.decide_by(by).await);
@@ -240,6 +241,7 @@ impl Batch<'_> {
             leased: Vec::new(),
             policies: Box::default(),
             call,
+            passed: Passed::default(),
         };
         let mut to_ask: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> = SmallVec::new();
         let mut is_denied = false;
@@ -263,6 +265,17 @@ impl Batch<'_> {
         }
         let as_asked = |member: &&Prepared<'_>| asked_member(view, handle, member, call.spends);
         let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
+        let limits = &view.generation.limits;
+        asked.policies =
+            to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
+        asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
+        match handle.store.admit(&mut members.iter().map(|member| &*member.key)) {
+            Ok(passed) => asked.passed = passed,
+            Err(error) => {
+                asked.members = members.into();
+                return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
+            }
+        }
         let may_lease = !handle.store.is_split(&members);
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
@@ -273,11 +286,7 @@ impl Batch<'_> {
                 asked.leased.push((at, leased));
             }
         }
-        asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
         asked.members = members.into();
-        let limits = &view.generation.limits;
-        asked.policies =
-            to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
         Ok(Ok(Begun::Asks(asked)))
     }
 }

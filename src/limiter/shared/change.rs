@@ -1,13 +1,15 @@
 //! Changes one bucket in the store by a step, and computes the figures of the answer here.
 
+use std::iter;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
 use crate::core::shared::change::{BucketChange, Step, Stepped};
+use crate::core::shared::gate::Passed;
 use crate::core::shared::text::rule_time_ns;
-use crate::core::shared::{Changed, SharedMember, SharedMode, SharedStore};
+use crate::core::shared::{Changed, Reply, SharedMember, SharedMode, SharedStore};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
@@ -42,6 +44,32 @@ pub(super) fn find_or_call<R>(
             Err(error) if error.needs_store() => {}
             result => return result.map(Where::Here),
         }
+    }
+}
+
+/// A change of a bucket for which the store is asked.
+pub(super) struct AskedChange {
+    change: BucketChange,
+    reply: Reply<Changed>,
+}
+
+impl AskedChange {
+    pub(super) fn new(store: &dyn SharedStore, member: SharedMember, step: Step) -> AskedChange {
+        let change = BucketChange { member, step };
+        let reply = store.change([change.clone()].into());
+        AskedChange { change, reply }
+    }
+}
+
+/// Lets a step in that spends. Those that return units, or are made by hand, are never too many.
+pub(super) fn admit(
+    store: &dyn SharedStore,
+    member: &SharedMember,
+    step: &Step,
+) -> Result<Passed, Error> {
+    match step {
+        Step::SpendUpTo { .. } | Step::Reserve { .. } => store.admit(&mut iter::once(&*member.key)),
+        _ => Ok(Passed::default()),
     }
 }
 
@@ -130,24 +158,28 @@ impl KeyedLimit {
         + Send
         + 'static,
     ) -> Result<T, Error> {
+        let passed = match admit(&*store, &member, &step) {
+            Ok(passed) => passed,
+            Err(error) => return then(self, Err(error)),
+        };
         let (tell, changed) = oneshot::channel();
         let (handle, by) = (self.clone(), store.clone());
+        let asked = AskedChange::new(&*store, member, step);
         store.run(Box::pin(async move {
-            let changed = handle.change_now(&*by, member, step).await;
+            let changed = handle.changed(&*by, asked).await;
+            drop(passed);
             let _ = tell.send(then(&handle, changed));
         }));
         answer(changed).await
     }
 
-    /// Changes a bucket. The store's answer may end an outage.
-    pub(super) async fn change_now(
+    /// Waits for the store's answer, which may end an outage.
+    pub(super) async fn changed(
         &self,
         store: &dyn SharedStore,
-        member: SharedMember,
-        step: Step,
+        AskedChange { change, reply }: AskedChange,
     ) -> Result<ChangedBucket, Error> {
-        let change = BucketChange { member, step };
-        let Changed { unix_ns, texts } = store.change([change.clone()].into()).await?;
+        let Changed { unix_ns, texts } = reply.await?;
         let text = texts.first().and_then(Option::as_deref);
         let stepped = change.stepped(text, unix_ns);
         let stepped = stepped.inspect_err(|error| store.count_unknown_text(error))?;

@@ -12,6 +12,7 @@ use crate::core::shared::{SharedMember, SharedStore};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
+use crate::limiter::shared::change::AskedChange;
 use crate::store::key::Key;
 
 /// A charge of a bucket in the store.
@@ -85,7 +86,9 @@ impl ChargedInStore {
     fn run(&self, member: SharedMember, step: Step) {
         let charge = self.clone();
         self.store.run(Box::pin(async move {
-            match charge.handle.change_now(&*charge.store, member, step).await {
+            // Made here and not before: nobody waits for it, so it is never too late.
+            let asked = AskedChange::new(&*charge.store, member, step);
+            match charge.handle.changed(&*charge.store, asked).await {
                 Ok(_) => charge.handle.forget_denial(charge.key.as_ref().id),
                 Err(_) => charge.handle.tally.count_error(),
             }

@@ -158,7 +158,7 @@ async fn give_back(store: &dyn SharedStore, members: Vec<SharedMember>) -> Resul
         match store.charge(members.into()).await {
             // None of the members can deny.
             Ok(found) if found.denied.is_none() => {}
-            Err(error) if error.is_store_outage() => return Err(error),
+            Err(error) if error.is_undecided() => return Err(error),
             // A text of one bucket is none, and nothing is written: the others go back by themselves.
             answer => {
                 let each = give_back_each(store, members).await?;
@@ -173,7 +173,7 @@ async fn give_back(store: &dyn SharedStore, members: Vec<SharedMember>) -> Resul
 ///
 /// # Errors
 ///
-/// [`Error::is_store_outage`]
+/// [`Error::is_undecided`]
 async fn give_back_each(
     store: &dyn SharedStore,
     members: &[SharedMember],
@@ -187,7 +187,7 @@ async fn give_back_each(
             Poll::Pending => true,
             Poll::Ready(answer) => {
                 match answer.err() {
-                    Some(error) if error.is_store_outage() => outage = Some(error),
+                    Some(error) if error.is_undecided() => outage = Some(error),
                     error => failed = failed.take().or(error),
                 }
                 false

@@ -125,6 +125,12 @@ impl LeasedMember {
         (request.want > 0 || request.end.is_some()).then_some(request)
     }
 
+    /// Records that the store never had the call: the lease that was to go back stays.
+    pub(super) fn not_sent(&mut self) {
+        let asking = self.asking.take();
+        self.record(asking, LeaseOutcome::Denied, None);
+    }
+
     /// Records the store's answer.
     pub(super) fn answered(&mut self, decided: &DecidedMember, found: &Found) {
         let outcome = match (found.denied, decided.granted) {

@@ -1,7 +1,7 @@
 //! An outage of the store, as the calls of one limiter meet it: they begin it and end it.
 
 use crate::core::shared::SharedMember;
-use crate::core::shared::outage::Policy;
+use crate::core::shared::outage::{Policy, RETRY};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
@@ -37,13 +37,17 @@ pub(super) fn begin_outage(limiter: &Limiter, error: &Error) -> u64 {
     now_ns
 }
 
-/// Decides members by the policies of their limits, because the store does not.
+/// Decides members that the store has not decided: by the policies of their limits, or, if this node has too many calls under
+/// way, against them: that is no outage, which callers could bring about.
 pub(super) fn decide_without(
     handle: &KeyedLimit,
     members: &[SharedMember],
     policies: &[Policy],
     error: &Error,
 ) -> Vec<Decision> {
+    if error.is_store_overload() {
+        return vec![Decision::overload(RETRY); members.len()];
+    }
     let now_ns = begin_outage(&handle.limiter, error);
     handle.limiter.inner.outage.decide(members, policies, now_ns)
 }

@@ -28,8 +28,11 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
         match charge(&*store, &batch.buckets).await {
             Ok(()) => {}
             // Nothing is charged.
-            Err(error) if error.is_store_outage() => {
+            Err(error) if error.is_undecided() => {
                 let goes_on = outage.put_back_owed(batch);
+                if error.is_store_overload() {
+                    continue;
+                }
                 // Also if no other call meets it: its end starts the next report.
                 begin_outage(&limiter, &error);
                 if !goes_on {

@@ -19,6 +19,7 @@ use crate::limiter::reserve::{Charged, Receipt, Reservation, ReserveError};
 use crate::limiter::shared::answered::answer;
 use crate::limiter::shared::asked::SharedCall;
 use crate::limiter::shared::batch::Begun;
+use crate::limiter::shared::change::{AskedChange, admit};
 use crate::limiter::shared::charged::ChargedInStore;
 use crate::limiter::shared::outage::decide_without;
 use crate::limiter::shared::policy;
@@ -137,12 +138,22 @@ impl KeyedLimit {
         let member = asked.member.clone();
         let (tell, granted) = tokio::sync::oneshot::channel();
         let by = store.clone();
-        store.run(Box::pin(async move {
-            let _ = tell.send(Ok(asked.ask(by).await));
-        }));
+        let step = asked.step();
+        let answered = match admit(&*store, &asked.member, &step) {
+            Ok(passed) => {
+                let change = AskedChange::new(&*store, asked.member.clone(), step);
+                store.run(Box::pin(async move {
+                    let granted = asked.ask(by, change).await;
+                    drop(passed);
+                    let _ = tell.send(Ok(granted));
+                }));
+                answer(granted).await.and_then(|result| result)
+            }
+            Err(error) => Err(error),
+        };
         let inner = &*self.limiter.inner;
         let id = key.as_ref().id;
-        let mut granted = match answer(granted).await.and_then(|result| result) {
+        let mut granted = match answered {
             Ok(Ok(granted)) => granted,
             Ok(Err(refused)) => {
                 let retry_in = refused.needed().unwrap_or(Duration::ZERO);
@@ -150,11 +161,13 @@ impl KeyedLimit {
                 self.count(id, &limit, 0, &denied, inner.clock.now_ns());
                 return Err(refused);
             }
-            Err(error) if error.is_store_outage() => {
+            Err(error) if error.is_undecided() => {
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
                 let decided = decide_without(self, &[member], &[terms.policy], &error);
                 let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
-                self.tally.count_without_store(decision.allowed());
+                if error.is_store_outage() {
+                    self.tally.count_without_store(decision.allowed());
+                }
                 let counted = if decision.allowed() { cost } else { 0 };
                 self.count(id, &limit, counted, &decision, inner.clock.now_ns());
                 if !decision.allowed() {
@@ -282,14 +295,21 @@ struct Asked {
 }
 
 impl Asked {
+    fn step(&self) -> Step {
+        match self.cost {
+            0 => Step::Look,
+            units => Step::Reserve { units, at_most_ns: saturating_ns(self.at_most) },
+        }
+    }
+
     async fn ask(
         self,
         store: Arc<dyn SharedStore>,
+        asked: AskedChange,
     ) -> Result<Result<Granted, ReserveError>, Error> {
         let Asked { handle, key, member, cost, at_most } = self;
         let at_most_ns = saturating_ns(at_most);
-        let step = if cost == 0 { Step::Look } else { Step::Reserve { units: cost, at_most_ns } };
-        let changed = handle.change_now(&*store, member.clone(), step).await?;
+        let changed = handle.changed(&*store, asked).await?;
         let Stepped { unix_ns, before, new, .. } = changed.stepped;
         if let Some(left_ns) = before.blocked_ns(unix_ns) {
             let left = Duration::from_nanos(left_ns);

@@ -95,12 +95,14 @@ impl KeyedLimit {
         let limit = member.limit.clone();
         let (units, decision) = match granted {
             Ok(granted) => granted,
-            Err(error) if error.is_store_outage() => {
+            Err(error) if error.is_undecided() => {
                 let cost = most.min(limit.burst());
                 let member = SharedMember { cost, mode: SharedMode::CheckAndSpend, ..member };
                 let decided = decide_without(self, &[member], &[terms.policy], &error);
                 let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
-                self.tally.count_without_store(decision.allowed());
+                if error.is_store_outage() {
+                    self.tally.count_without_store(decision.allowed());
+                }
                 (if decision.allowed() { cost } else { 0 }, decision)
             }
             Err(error) => {

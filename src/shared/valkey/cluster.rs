@@ -219,16 +219,21 @@ impl Cluster {
     }
 
     /// Waits until the first attempt to read the map has ended, at most for as long as a connection and an answer may take.
-    pub(super) async fn first_attempt(&self) {
+    /// Returns whether it has waited.
+    pub(super) async fn first_attempt(&self) -> bool {
         let ended = self.attempted.notified();
-        let is_first = {
-            let state = self.state.lock();
-            state.map.is_none() && state.why.is_none()
-        };
+        let is_first = self.is_first();
         if is_first {
             let within = self.options.connects_within() + self.options.answers_within();
             let _ = timeout(within, ended).await;
         }
+        is_first
+    }
+
+    /// Whether the first attempt to read the map has not ended.
+    fn is_first(&self) -> bool {
+        let state = self.state.lock();
+        state.map.is_none() && state.why.is_none()
     }
 
     /// Asks the node that has a key's slot.
@@ -311,6 +316,15 @@ impl Cluster {
     /// Whether the node that has a slot would be asked now.
     pub(super) fn is_ready(&self, slot: u16) -> bool {
         self.map().is_some_and(|map| map.node_of(slot).is_some_and(|node| node.link.is_ready()))
+    }
+
+    /// Returns the error with which a call for a slot would end at once.
+    pub(super) fn check(&self, slot: u16) -> Result<(), Error> {
+        if self.is_first() {
+            return Ok(());
+        }
+        // A node that is not there may have lost its slots.
+        self.node_of(slot)?.link.check().inspect_err(|_| self.is_old.notify_one())
     }
 
     /// Returns a warning about the settings of a node.

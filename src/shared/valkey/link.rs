@@ -1,7 +1,10 @@
 //! The connection to one server: made in the background, given to calls, and closed for a time after failures.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use ahash::RandomState;
@@ -9,6 +12,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisError};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::address::connect;
@@ -25,6 +29,8 @@ use crate::util::escape::shown;
 const MAX_FAILURES: u32 = 5;
 /// The time for which calls are refused, and the longest time between two attempts to connect.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// The time after a deadline from which this thread was late to find that it has passed.
+const LATE: Duration = Duration::from_millis(2);
 /// The time between the first two attempts to connect.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// The time without a call after which the server is asked whether the connection lives: half of the shortest `timeout` by
@@ -109,6 +115,20 @@ impl State {
     fn end_connection(&mut self) {
         self.connection = None;
         self.why = Some("the last connection was lost, a new one is being made".into());
+    }
+
+    fn no_connection(&self) -> (StoreFault, String) {
+        let why = self.why.as_deref().unwrap_or("the first connection is being made");
+        (StoreFault::NoConnection, format!("there is no connection: {why}"))
+    }
+
+    /// Returns why a call is refused during a pause.
+    fn refused_at(&self, now: Instant) -> Option<(StoreFault, String)> {
+        let failures = self.failures;
+        self.closed_until.filter(|&until| now < until).map(|_| {
+            let text = format!("{failures} calls in a row failed; it is asked again each second");
+            (StoreFault::Paused, text)
+        })
     }
 
     /// Whether the first attempt to connect has not ended.
@@ -264,18 +284,29 @@ impl Link {
             let text = "no time is left to ask it: nothing is charged there";
             return Err(self.error(ErrorKind::StoreOutage, text).into());
         }
-        let (connection, made) = self.admitted(began).map_err(|(fault, why)| {
-            self.figures.count_error(fault);
-            self.error(ErrorKind::StoreOutage, &why)
-        })?;
+        let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
-        let failed = match timeout_at(deadline, call(connection)).await {
-            Ok(Ok(answer)) => {
+        let mut call = pin!(call(connection));
+        let answered = match timeout_at(deadline, call.as_mut()).await {
+            Ok(answered) => Some(answered),
+            Err(_) if deadline.elapsed() < LATE => None,
+            Err(_) => {
+                // This thread was late, not the server, whose answer may be there unread.
+                let Some(answered) = unread(call.as_mut()).await else {
+                    self.figures.count_error(StoreFault::Overload);
+                    let text = "this node was too late to read its answer: it may have charged";
+                    return Err(self.error(ErrorKind::StoreLate, text).into());
+                };
+                Some(answered)
+            }
+        };
+        let failed = match answered {
+            Some(Ok(answer)) => {
                 self.note_answer(made);
                 return Ok(answer);
             }
-            Ok(Err(error)) => failure(&error),
-            Err(_) => Failure::late(self.answer_timeout),
+            Some(Err(error)) => failure(&error),
+            None => Failure::late(self.answer_timeout),
         };
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
         let error = self.error(kind, &failed.text);
@@ -297,12 +328,15 @@ impl Link {
 
     /// Waits until the first attempt to connect has ended, at most for as long as it may take: a program that has just
     /// started need not have its first calls decided without the store.
-    pub(super) async fn first_attempt(&self) {
+    /// Returns whether it has waited.
+    pub(super) async fn first_attempt(&self) -> bool {
         // Made before the look at the state: it is told of an attempt that ends after this line.
         let ended = self.attempted.notified();
-        if self.state.lock().is_first() {
+        let is_first = self.state.lock().is_first();
+        if is_first {
             let _ = timeout(self.connect_timeout, ended).await;
         }
+        is_first
     }
 
     /// Whether there is a connection, and no pause after failures.
@@ -311,22 +345,33 @@ impl Link {
         state.connection.is_some() && state.closed_until.is_none()
     }
 
+    /// Returns the error with which a call would end at once.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let state = self.state.lock();
+        let refused = match state.connection.is_some() || state.is_first() {
+            true => state.refused_at(Instant::now()),
+            false => Some(state.no_connection()),
+        };
+        drop(state);
+        refused.map_or(Ok(()), |why| Err(self.refusal(why)))
+    }
+
+    #[cold]
+    fn refusal(&self, (fault, why): (StoreFault, String)) -> Error {
+        self.figures.count_error(fault);
+        self.error(ErrorKind::StoreOutage, &why)
+    }
+
     /// Returns the connection, or why there is none for a call.
     fn admitted(&self, now: Instant) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();
         let Some(connection) = state.connection.clone() else {
-            let why = state.why.as_deref().unwrap_or("the first connection is being made");
-            let text = format!("there is no connection: {why}");
-            return Err((StoreFault::NoConnection, text));
+            return Err(state.no_connection());
         };
-        if let Some(until) = state.closed_until {
-            if now < until {
-                let text = format!(
-                    "{} calls in a row failed; it is asked again each second",
-                    state.failures
-                );
-                return Err((StoreFault::Paused, text));
-            }
+        if let Some(refused) = state.refused_at(now) {
+            return Err(refused);
+        }
+        if state.closed_until.is_some() {
             state.closed_until = Some(now + with_jitter(PAUSE));
         }
         state.used_at = Some(now);
@@ -369,6 +414,20 @@ impl Link {
     fn error(&self, kind: ErrorKind, what: &str) -> Error {
         store_error(kind, &self.name, what)
     }
+}
+
+/// Returns the answer of a call if it has come already, and this thread has only to read it.
+async fn unread<T>(mut call: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    /// Turns of the other tasks: one reads from the socket, and another one passes the answer on.
+    const TURNS: usize = 4;
+    for _ in 0..TURNS {
+        yield_now().await;
+        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        if let Poll::Ready(answer) = polled {
+            return Some(answer);
+        }
+    }
+    None
 }
 
 /// Makes an error that names the store.

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::core::shared::change::BucketChange;
+use crate::core::shared::gate::{Gate, Passed};
 use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limits::StoreOptions;
@@ -37,6 +38,7 @@ use servers::Servers;
 /// Servers, and the thread that asks them, which ends with the last share of the store.
 pub(crate) struct ValkeyStore {
     asker: Asker,
+    gate: Arc<Gate>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     runtime: Handle,
@@ -70,6 +72,7 @@ impl ValkeyStore {
         let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
             asker,
+            gate: Arc::new(Gate::new(options.answers_within())),
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             runtime: handle,
@@ -92,8 +95,8 @@ struct Asker {
 }
 
 impl Asker {
-    async fn charge(&self, members: &[SharedMember]) -> Result<Found, Error> {
-        let deadline = self.servers.begin().await;
+    async fn charge(&self, members: &[SharedMember], called: Instant) -> Result<Found, Error> {
+        let deadline = self.servers.begin(called).await?;
         let sent = std::time::Instant::now();
         match self.servers.is_split(members) {
             false => {
@@ -124,9 +127,9 @@ impl Asker {
         found.ok_or_else(|| servers.unknown_answer())
     }
 
-    async fn change(&self, changes: &[BucketChange]) -> Result<Changed, Error> {
+    async fn change(&self, changes: &[BucketChange], called: Instant) -> Result<Changed, Error> {
         let servers = &self.servers;
-        let deadline = servers.begin().await;
+        let deadline = servers.begin(called).await?;
         if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
             return Err(servers.several_slots());
         }
@@ -147,9 +150,17 @@ impl Asker {
 }
 
 impl SharedStore for ValkeyStore {
+    fn admit(&self, keys: &mut dyn Iterator<Item = &str>) -> Result<Passed, Error> {
+        let mut keys = keys.peekable();
+        if let Some(key) = keys.peek() {
+            self.asker.servers.check(key)?;
+        }
+        self.gate.pass(keys).ok_or_else(|| self.asker.servers.overload("the call was not sent"))
+    }
+
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
-        let asker = self.asker.clone();
-        Box::pin(async move { asker.charge(&members).await })
+        let (asker, called) = (self.asker.clone(), Instant::now());
+        Box::pin(async move { asker.charge(&members, called).await })
     }
 
     fn is_split(&self, members: &[SharedMember]) -> bool {
@@ -161,8 +172,8 @@ impl SharedStore for ValkeyStore {
     }
 
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
-        let asker = self.asker.clone();
-        Box::pin(async move { asker.change(&changes).await })
+        let (asker, called) = (self.asker.clone(), Instant::now());
+        Box::pin(async move { asker.change(&changes, called).await })
     }
 
     fn warning(&self) -> Option<String> {

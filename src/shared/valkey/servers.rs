@@ -65,18 +65,39 @@ impl Servers {
         }
     }
 
-    /// Returns the time until which a call may wait for answers. The first calls of a program wait for a connection before.
-    pub(super) async fn begin(&self) -> Instant {
-        match &self.kind {
+    /// Returns the time until which a call of `called` may wait for answers. The first calls of a program wait for a connection
+    /// before, which takes none of that time.
+    pub(super) async fn begin(&self, called: Instant) -> Result<Instant, Error> {
+        let has_waited = match &self.kind {
             Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
+        };
+        let now = Instant::now();
+        let deadline = if has_waited { now } else { called } + self.answer_timeout;
+        match now < deadline {
+            true => Ok(deadline),
+            false => Err(self.overload("the call was too late, and was not sent")),
         }
-        self.deadline()
     }
 
     /// Returns the time until which an answer to a call of now may take.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.answer_timeout
+    }
+
+    /// Returns the error with which a call for a key would end at once.
+    pub(super) fn check(&self, key: &str) -> Result<(), Error> {
+        match &self.kind {
+            Kind::One(link) => link.check(),
+            Kind::Cluster(cluster) => cluster.check(slot_of(key)),
+        }
+    }
+
+    #[cold]
+    pub(super) fn overload(&self, what: &str) -> Error {
+        self.figures.count_error(StoreFault::Overload);
+        let text = format!("this node has more calls than it can ask in time: {what}");
+        store_error(ErrorKind::StoreOverload, self.name(), &text)
     }
 
     /// Asks a script. `key`: one of its keys, which are all in the same slot.

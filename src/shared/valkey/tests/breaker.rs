@@ -457,8 +457,9 @@ fn redirects_that_nobody_follows_are_counted() {
         let mute = Mute::start_as(scheme, moving, Duration::from_millis(100));
         let counted = || {
             let errors = mute.store.figures().unwrap().errors();
-            let StoreErrors { timeout, no_connection, paused, refused, unknown_text } = errors;
-            timeout + no_connection + paused + refused + unknown_text
+            let StoreErrors { timeout, no_connection, paused, refused, unknown_text, overload } =
+                errors;
+            timeout + no_connection + paused + refused + unknown_text + overload
         };
         for _ in 0..3 {
             let before = counted();

@@ -9,6 +9,7 @@ mod cluster;
 mod edges;
 mod failover;
 mod failures;
+mod flood;
 mod histories;
 mod idle;
 #[cfg(feature = "tower")]

@@ -1,0 +1,124 @@
+//! Bounds the calls to the store that a node has under way.
+//!
+//! A node can be called more often than it can ask its store. Then its callers would wait for each other, and the last ones
+//! longer than the store's timeout. So a call begins only while few enough are under way; another one is denied at once. One
+//! id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+use crate::util::sync::{FigureUsize, Ordering};
+
+/// The time that a node takes for a call when it has many: from measurements of `speed_exact.rs`, rounded up.
+const A_CALL: Duration = Duration::from_micros(25);
+/// The fewest and the most calls under way.
+const FEWEST: usize = 64;
+const MOST: usize = 8_192;
+/// The parts into which ids are divided by a hash.
+const PARTS: usize = 256;
+/// The share of a part: one in this number.
+const SHARE: usize = 4;
+
+/// The calls to a store that are under way.
+pub(crate) struct Gate {
+    hasher: RandomState,
+    most: usize,
+    all: FigureUsize,
+    parts: Box<[FigureUsize]>,
+}
+
+/// A call that is under way until this is dropped.
+#[derive(Default)]
+pub(crate) struct Passed {
+    _counts: Option<Counts>,
+}
+
+struct Counts {
+    gate: Arc<Gate>,
+    /// The part of each of the call's buckets.
+    parts: SmallVec<[u8; 8]>,
+}
+
+impl Gate {
+    /// Makes the gate of a store whose answers may take this long: it lets as many calls in as a node can make meanwhile.
+    pub(crate) fn new(answer_timeout: Duration) -> Gate {
+        let in_time = (answer_timeout.as_nanos() / A_CALL.as_nanos()) as usize;
+        Gate {
+            hasher: RandomState::new(),
+            most: in_time.clamp(FEWEST, MOST),
+            all: FigureUsize::new(0),
+            parts: (0..PARTS).map(|_| FigureUsize::new(0)).collect(),
+        }
+    }
+
+    /// Lets a call in that names these buckets; `None` if too many are under way.
+    pub(crate) fn pass<'k>(
+        self: &Arc<Gate>,
+        keys: impl Iterator<Item = &'k str>,
+    ) -> Option<Passed> {
+        let is_below = |count: &FigureUsize, most| {
+            // Relaxed, here and below: the counts guard no other memory.
+            let is_below = count.fetch_add(1, Ordering::Relaxed) < most;
+            if !is_below {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_below
+        };
+        if !is_below(&self.all, self.most) {
+            return None;
+        }
+        // From here on a drop takes back what is counted.
+        let mut passed = Counts { gate: self.clone(), parts: SmallVec::new() };
+        for key in keys {
+            let part = self.hasher.hash_one(key) as u8;
+            if !is_below(&self.parts[usize::from(part)], self.most / SHARE) {
+                return None;
+            }
+            passed.parts.push(part);
+        }
+        Some(Passed { _counts: Some(passed) })
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        for &part in &self.parts {
+            self.gate.parts[usize::from(part)].fetch_sub(1, Ordering::Relaxed);
+        }
+        self.gate.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    fn pass(gate: &Arc<Gate>, keys: &[&str]) -> Option<Passed> {
+        gate.pass(keys.iter().copied())
+    }
+
+    #[test]
+    fn one_id_has_a_quarter_at_most() {
+        let gate = Arc::new(Gate::new(Duration::from_millis(10)));
+        let mut passed: Vec<_> = (0..100).map(|_| pass(&gate, &["hot"]).unwrap()).collect();
+        assert!(pass(&gate, &["hot"]).is_none() && pass(&gate, &["other", "hot"]).is_none());
+        let others: Vec<_> = (0..300).filter_map(|id| pass(&gate, &[&id.to_string()])).collect();
+        assert!(others.len() > 250, "{} of 300", others.len());
+        passed.pop();
+        assert!(pass(&gate, &["hot"]).is_some());
+    }
+
+    #[test]
+    fn counts_come_back_to_zero() {
+        let gate = Arc::new(Gate::new(Duration::ZERO));
+        let passed: Vec<_> =
+            (0..1_000).filter_map(|id| pass(&gate, &[&id.to_string(), "a"])).collect();
+        assert_eq!(passed.len(), FEWEST / SHARE);
+        drop(passed);
+        assert_eq!(gate.all.load(Ordering::Relaxed), 0);
+        assert!(gate.parts.iter().all(|part| part.load(Ordering::Relaxed) == 0));
+    }
+}

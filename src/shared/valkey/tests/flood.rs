@@ -1,0 +1,107 @@
+//! A flood of calls at one node: the store is well, and the node cannot ask it as often as it is called.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::server::{Server, with_each};
+use super::wait_until;
+use crate::limiter::Limiter;
+use crate::limits::Limits;
+use crate::util::block_on::block_on;
+
+const BURST: u64 = 100;
+const A_SECOND: u64 = 10;
+const TIME: Duration = Duration::from_secs(2);
+/// Calls that wait at the same time.
+const CALLERS: usize = 2_000;
+/// The time from one call of a caller to its next one: together they make 100,000 a second.
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn node(server: &Server, policy: &str) -> Limiter {
+    let file = format!(
+        "store: {{url: \"{}\"}}\n\
+         PerClient: {{burst: {BURST}, count: {A_SECOND}, period: 1s, id: string, {policy}}}\n",
+        server.url("")
+    );
+    let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+    let clients = limiter.limit("PerClient").unwrap();
+    wait_until("connected", || block_on(clients.blocked_shared("none")).is_ok());
+    limiter
+}
+
+struct Flood {
+    calls: u64,
+    admitted: u64,
+    took: Duration,
+    /// The calls of a client beside the flood, those that were allowed, and the longest wait of one.
+    other: (u64, u64, Duration),
+}
+
+/// Calls with the id that `id_of` makes of a caller and a call's number, from many tasks at once, while another client makes
+/// one call each 100 ms.
+fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync + 'static) -> Flood {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let clients = limiter.limit("PerClient").unwrap();
+    let (calls, admitted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (ends, id_of, began) = (Arc::new(AtomicBool::new(false)), Arc::new(id_of), Instant::now());
+    let tasks: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (clients, id_of, ends) = (clients.clone(), id_of.clone(), ends.clone());
+            let (calls, admitted) = (calls.clone(), admitted.clone());
+            runtime.spawn(async move {
+                let mut number = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    number += 1;
+                    let decision = clients.spend_shared(&id_of(caller, number), 1).await.unwrap();
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    admitted.fetch_add(decision.allowed().into(), Ordering::Relaxed);
+                    tokio::time::sleep_until((began + number as u32 * PAUSE).into()).await;
+                }
+            })
+        })
+        .collect();
+    let mut other = (0, 0, Duration::ZERO);
+    while began.elapsed() < TIME {
+        std::thread::sleep(Duration::from_millis(100));
+        let called = Instant::now();
+        let decision = clients.spend_blocking("other", 1).unwrap();
+        other =
+            (other.0 + 1, other.1 + u64::from(decision.allowed()), other.2.max(called.elapsed()));
+    }
+    ends.store(true, Ordering::Relaxed);
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+    Flood {
+        calls: calls.load(Ordering::Relaxed),
+        admitted: admitted.load(Ordering::Relaxed),
+        took: began.elapsed(),
+        other,
+    }
+}
+
+const POLICIES: [&str; 4] = [
+    "shared: exact, on_error: allow",
+    "shared: exact, on_error: local",
+    "shared: exact, on_error: deny",
+    "shared: leased, on_error: allow",
+];
+
+/// The node was late with its own calls, and took that for an outage: under `on_error: allow` one client's flood switched the
+/// limit off.
+#[test]
+fn flood_of_one_id_stays_within_its_limit() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        for policy in POLICIES {
+            let limiter = node(&server, policy);
+            let flood = flood(&limiter, move |_, _| policy.into());
+            let Flood { calls, admitted, took, other } = flood;
+            println!("{policy}: {admitted} of {calls} calls in {took:?}; beside it {other:?}");
+            let most = BURST + (took.as_secs_f64() * A_SECOND as f64).ceil() as u64;
+            assert!(admitted <= most, "{policy}: {admitted} of at most {most}");
+            assert!(admitted >= BURST, "{policy}: {admitted}");
+            assert_eq!(other.0, other.1, "{policy}: the other client's calls are allowed");
+            assert_eq!(limiter.counters().store.unwrap().outages, 0, "{policy}: no outage");
+        }
+    });
+}
