@@ -33,15 +33,11 @@ impl PlacesOf {
         end_ns.saturating_sub(self.gcra.burst_offset_ns())
     }
 
-    /// Returns the units of a place whose times have not passed, if there are any.
+    /// Returns what can be taken of a place: nothing once its time has passed, and before that what is not behind the clock.
+    /// So the time of a charge is never before the call that uses it, whether it is the call's own or a place's.
     fn present(&self, place: Place, now_ns: u64) -> Option<Place> {
-        let unit_ns = self.gcra.emission_interval_ns();
-        // A unit is granted at its end less the burst offset.
-        let end_of_passed_ns = now_ns.saturating_add(self.gcra.burst_offset_ns());
-        let passed_ns = end_of_passed_ns.saturating_sub(place.start_ns);
-        let passed = passed_ns.saturating_sub(1) / unit_ns;
-        let start_ns = place.start_ns.saturating_add(passed.saturating_mul(unit_ns));
-        (start_ns < place.end_ns).then_some(Place { start_ns, ..place })
+        let is_present = now_ns <= self.granted_ns(place.end_ns);
+        is_present.then_some(Place { start_ns: place.start_ns.max(now_ns), ..place })
     }
 }
 
@@ -139,7 +135,7 @@ impl VacantPlaces {
         self.change(hash, key, of, |places| take_earliest(places, of, now_ns, units))
     }
 
-    /// Takes the place that ends at the TAT `word`, without its units whose times have passed.
+    /// Takes the last place that no charge in the TAT `word` is behind.
     pub(crate) fn take_last(
         &self,
         hash: u64,
@@ -150,7 +146,8 @@ impl VacantPlaces {
     ) -> Option<Place> {
         self.change(hash, key, of, |places| {
             *places = places.iter().filter_map(|&place| of.present(place, now_ns)).collect();
-            let at = places.iter().position(|place| place.end_ns == word)?;
+            let last = (0..places.len()).max_by_key(|&at| places[at].end_ns);
+            let at = last.filter(|&at| word <= places[at].end_ns)?;
             Some(places.swap_remove(at))
         })
     }
@@ -173,20 +170,27 @@ impl VacantPlaces {
         }
         for bin in 0..self.bins.len() {
             self.replace_bin(bin, |keys| {
+                let has_passed = |of_key: &PlacesOfKey| {
+                    of_key.places.iter().any(|&place| of_key.of.present(place, now_ns).is_none())
+                };
+                if !keys.iter().any(|of_key| has_passed(of_key)) {
+                    return None;
+                }
                 let present = keys.iter().filter_map(|of_key| {
-                    let of = of_key.of;
-                    let places: Vec<_> = of_key
-                        .places
-                        .iter()
-                        .filter_map(|&place| of.present(place, now_ns))
-                        .collect();
-                    if *places == *of_key.places {
-                        return Some(of_key.clone());
-                    }
+                    let (of, places) = (of_key.of, of_key.places.iter());
+                    let places = places.filter_map(|&place| of.present(place, now_ns)).collect();
                     PlacesOfKey::new(of_key.key.clone(), of, places)
                 });
                 Some(present.collect())
             });
+        }
+    }
+
+    /// Drops all places, after a reload: they are of other limits, or of the generation before.
+    pub(crate) fn clear(&self) {
+        if self.is_any() {
+            let none = |keys: &[_]| (!keys.is_empty()).then(Vec::new);
+            (0..self.bins.len()).for_each(|bin| self.replace_bin(bin, none));
         }
     }
 
@@ -313,12 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn units_whose_times_have_passed_are_dropped() {
-        // Its units are granted at 30, 40 and 50.
+    fn place_is_whole_until_its_time() {
         let place = Place { start_ns: 50, end_ns: 80 };
-        assert_eq!(OF.present(place, 30), Some(place));
-        assert_eq!(OF.present(place, 31), Some(Place { start_ns: 60, ..place }));
-        assert_eq!(OF.present(place, 50), Some(Place { start_ns: 70, ..place }));
+        assert_eq!(OF.present(place, 50), Some(place));
         assert_eq!(OF.present(place, 51), None);
+    }
+
+    /// Places of more than a burst, which have become one: what the clock has passed is gone.
+    #[test]
+    fn place_behind_the_clock_is_cut() {
+        let place = Place { start_ns: 50, end_ns: 120 };
+        assert_eq!(OF.present(place, 65), Some(Place { start_ns: 65, ..place }));
+        assert_eq!(OF.present(place, 90), Some(Place { start_ns: 90, ..place }));
+        assert_eq!(OF.present(place, 91), None);
     }
 }

@@ -62,7 +62,10 @@ impl ReturnableCharge {
                 Some((limit, tag)) => {
                     // A default that has the limit of an override that has ended is another one.
                     let has_end = view.generation.limits.end_ns(tag).is_some();
+                    // An override has no part in the bucket that untracked keys share.
+                    let is_bucket = self.to != ChargedTo::Shared || !tag.is_of_override();
                     let is_same = *limit == self.limit && has_end == self.ends_ns.is_some();
+                    let is_same = is_same && is_bucket;
                     if !is_same && !fault::active(Fault::ReturnByOldLimit) {
                         return Ok(None);
                     }
@@ -180,8 +183,8 @@ impl LimitsView<'_> {
         Ok(places.take(hash, key.key, of, now_ns, (cost, latest_ns)))
     }
 
-    /// Vacates a place whose time has not come. If it is the bucket's last charge, it is returned, with the vacant places that
-    /// have become the last one by that. Else it is listed as vacant, unless `is_listed` is false.
+    /// Vacates a place whose time has not come. If no charge in the bucket is behind it, it is returned, with the vacant places of
+    /// which that is true by then. Else it is listed as vacant, unless `is_listed` is false.
     pub(crate) fn vacate(
         self,
         key: &StoreKey<'_>,
@@ -204,7 +207,7 @@ impl LimitsView<'_> {
         Ok(())
     }
 
-    /// Returns the vacant places that are the bucket's last charge.
+    /// Returns the vacant places that no charge in the bucket is behind.
     ///
     /// Of two cancels of a bucket one must see the other's change. Each changes the word or the list, fences, and looks at the
     /// other.
@@ -232,17 +235,17 @@ impl LimitsView<'_> {
         }
     }
 
-    /// Returns a place if it is the bucket's last charge: the word is the one that its reservation wrote. Returns whether it
-    /// was.
+    /// Returns a place if no charge in the bucket is behind it: the word is the one that its reservation wrote, or a lower one,
+    /// because other units have been returned since. Returns whether it was so; also if the bucket is full, and has no charge.
     fn return_last(
         self,
         key: &StoreKey<'_>,
         (place, to): (Place, ChargedTo),
         now_ns: u64,
     ) -> Result<bool, Outdated> {
-        let mut was_last = false;
+        let mut was_last = true;
         self.change_charged(key, to, |word| {
-            was_last = word == place.end_ns || fault::active(Fault::RefundForCancel);
+            was_last = word <= place.end_ns || fault::active(Fault::RefundForCancel);
             let length_ns = place.end_ns - place.start_ns;
             if was_last { Gcra::lowered(word, now_ns, length_ns) } else { None }
         })?;

@@ -284,7 +284,13 @@ impl<'g> LimitsView<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Decision, Outdated> {
-        self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().refund(word, now_ns, cost))
+        let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
+        // Without units nothing is refunded, and vacant places stay.
+        if cost == 0 {
+            self.look(key, now_ns, ask)
+        } else {
+            self.refund_by(key, limit, now_ns, ask)
+        }
     }
 
     /// Fills the bucket of `key`.

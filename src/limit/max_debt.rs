@@ -27,7 +27,12 @@ impl Limit {
         if units <= room {
             return Ok(());
         }
-        let message = format!("invalid max_debt {units}: at most {room} is allowed beside {self}");
+        let message = match self.parameters() {
+            Parameters::Custom(_) => {
+                format!("invalid max_debt {units}: a custom algorithm has no debt")
+            }
+            _ => format!("invalid max_debt {units}: at most {room} is allowed beside {self}"),
+        };
         Err(LimitFault { field: "max_debt", message })
     }
 }

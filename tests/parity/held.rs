@@ -85,11 +85,10 @@ impl Charge {
     }
 }
 
-/// Whether units of a place are still to come: those whose times have passed are dropped.
+/// What can be taken of a place: nothing once its time has passed, and before that what is not behind the clock.
 fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<Place> {
-    let passed = (now + burst * interval - place.start - 1).max(0) / interval;
-    let start = place.start + passed * interval;
-    (start < place.end).then_some(Place { start, ..place })
+    let granted = place.end - burst * interval;
+    (now <= granted).then_some(Place { start: place.start.max(now), ..place })
 }
 
 impl Held {
@@ -230,12 +229,14 @@ impl Held {
             self.change(charge.key, of, |places| add(places, place));
         }
         let Rule::Gcra { burst, interval } = rule else { return };
-        while let Some(State::Tat(tat)) = oracle.state(charge.key) {
+        loop {
+            let tat = tat_of(oracle, charge.key);
             let last = self.change(charge.key, of, |places| {
                 let now = oracle.now;
                 *places =
                     places.iter().filter_map(|&it| present((burst, interval), it, now)).collect();
-                let at = places.iter().position(|place| place.end == tat)?;
+                let last = (0..places.len()).max_by_key(|&at| places[at].end);
+                let at = last.filter(|&at| tat <= places[at].end)?;
                 Some(places.swap_remove(at))
             });
             let Some(last) = last else { return };
@@ -257,11 +258,20 @@ impl Held {
     }
 }
 
-/// Returns a place if it is the last charge.
+/// The TAT of a bucket; that of a full one is long over.
+fn tat_of(oracle: &Oracle, key: Key) -> i128 {
+    match oracle.state(key) {
+        Some(State::Tat(tat)) => tat,
+        _ => i128::MIN,
+    }
+}
+
+/// Returns a place if no charge in the bucket is behind it.
 fn return_last(oracle: &mut Oracle, key: Key, place: Place) -> bool {
-    let is_last = oracle.state(key) == Some(State::Tat(place.end));
-    if is_last {
-        let lowered = place.start.max(oracle.now).min(place.end);
+    let tat = tat_of(oracle, key);
+    let is_last = tat <= place.end;
+    if is_last && tat > oracle.now {
+        let lowered = (tat - (place.end - place.start)).max(oracle.now);
         oracle.store(key, Some(State::Tat(lowered)));
     }
     is_last

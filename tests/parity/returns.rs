@@ -76,7 +76,8 @@ impl Machine {
         }
     }
 
-    /// Refunds or resets buckets by hand: `make` says which it has refunded or reset. Their vacant places are dropped.
+    /// Refunds or resets buckets by hand: `make` says which it has refunded or reset. Their vacant places are dropped, unless nothing was
+    /// refunded.
     pub(crate) fn by_hand<R>(
         &mut self,
         kind: CallKind,
@@ -94,7 +95,9 @@ impl Machine {
                 Some(_) => self.ledger.give(key.0, key.1, 0, call.cost.into()),
                 None => continue,
             }
-            self.held.forget(key);
+            if kind == CallKind::Reset || call.cost > 0 {
+                self.held.forget(key);
+            }
             self.plant(key, lowered);
         }
         result

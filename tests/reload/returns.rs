@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
-use tollgate::{Clock, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::{RuleCall, hooked};
 use super::support::{ENGINES, hourly, limits, seconds};
@@ -114,4 +115,30 @@ fn receipt_before_many_reloads_returns_nothing() {
     let before = own.check("id", 0).unwrap();
     let _ = receipt.unwrap().settle(0);
     assert_eq!(own.check("id", 0).unwrap(), before);
+}
+
+/// The bucket that untracked keys share is the default's. A receipt of the default found its own limit again in an override, and
+/// lowered the shared bucket of the next default.
+#[test]
+fn receipt_leaves_the_shared_bucket_of_another_default() {
+    let limits = |count, own: Option<u64>| {
+        let builder = Limits::builder().limit("Own", IdFormat::String, hourly(count)).unwrap();
+        match own {
+            Some(count) => builder.override_id("Own", "id", hourly(count)).unwrap().build(),
+            None => builder.build(),
+        }
+    };
+    for engine in ENGINES {
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let options = options.max_keys(1).at_cap(AtCap::Share);
+        let limiter = Limiter::with_options(limits(10, None), options);
+        let own = limiter.limit("Own").unwrap();
+        assert!(own.spend("tracked", 10).unwrap().allowed());
+        let (_, receipt) = own.spend_estimate("id", 10).unwrap();
+        limiter.reload_with(limits(3600, Some(10)), CarryOver::Units).unwrap();
+        assert!(own.spend("other", 3000).unwrap().allowed());
+        let before = own.check("other", 0).unwrap();
+        let _ = receipt.unwrap().settle(0);
+        assert_eq!(own.check("other", 0).unwrap(), before, "{engine:?}");
+    }
 }

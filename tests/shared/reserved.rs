@@ -335,6 +335,18 @@ fn waiters_of_all_nodes_have_one_queue() {
     assert!(!now(all.spend_shared("a", 1)).unwrap().allowed());
 }
 
+/// A settlement has lowered the bucket below the end of the last place: the place has no charge behind it all the same.
+#[test]
+fn places_go_back_after_a_settlement() {
+    let (tokens, _hand) = exact_node(LimitOptions::default().shared(Shared::Exact));
+    let (_, receipt) = tokens.spend_estimate_blocking("id", 2).unwrap();
+    let places = [(); 5].map(|()| tokens.reserve_blocking("id", 2, Duration::MAX).unwrap());
+    let _ = receipt.unwrap().settle_blocking(1).unwrap();
+    places.into_iter().rev().for_each(Reservation::cancel);
+    let left = tokens.check_blocking("id", 0).unwrap();
+    assert_eq!(left.remaining(), Some(tokens.limit_for("id").unwrap().unwrap().burst() - 1));
+}
+
 #[test]
 fn leased_limits_refuse_places_and_estimates() {
     let (all, _) = exact_node(LimitOptions::default().shared(Shared::Leased));

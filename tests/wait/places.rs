@@ -34,7 +34,7 @@ fn a_refusal_says_why() {
     let text = |refused: Result<Reservation, ReserveError>| refused.unwrap_err().to_string();
     assert_eq!(
         text(handle.reserve("id", 1, ms(9))),
-        "not in time: allowed in 10ms, which is longer than the caller would wait"
+        "not in time: allowed in 10ms, which is longer than the caller would wait from now on"
     );
     assert_eq!(text(handle.reserve("id", 2, ms(9))), "cost 2 is above the burst 1 of Own");
     assert!(

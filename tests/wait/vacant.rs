@@ -126,19 +126,99 @@ fn blocked_id_takes_no_vacant_place() {
     assert_eq!(wait_of(&handle, 1), ms(10));
 }
 
-/// The units of a place whose times have passed stay empty. The others can be taken, or go back.
+/// A place of several units lost those that it alone would have had earlier.
 #[test]
-fn passed_part_of_vacant_place_stays_empty() {
-    let (handle, hand, [first, last]) = with_places([3, 1]);
+fn vacant_place_is_whole_until_its_time() {
+    for is_first in [true, false] {
+        let (handle, hand, [first, second]) = with_places([3, 1]);
+        hand.advance(ms(29));
+        let places = if is_first { [first, second] } else { [second, first] };
+        places.into_iter().for_each(Reservation::cancel);
+        assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(40 - 29));
+    }
+    let (handle, hand, [first, _last]) = with_places([3, 1]);
     first.cancel();
-    hand.advance(ms(15));
-    assert_eq!(handle.reserve("id", 2, Duration::MAX).unwrap().wait(), ms(15));
-    let (handle, hand, [first, second]) = with_places([3, 1]);
+    hand.advance(ms(29));
+    assert_eq!(handle.reserve("id", 3, Duration::MAX).unwrap().wait(), ms(1));
+    let (handle, hand, [first, _last]) = with_places([3, 1]);
     first.cancel();
-    hand.advance(ms(15));
-    second.cancel();
-    assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(50 - 15), "one of three has passed");
-    drop(last);
+    hand.advance(ms(31));
+    assert_eq!(wait_of(&handle, 1), ms(50 - 31), "its time has passed");
+}
+
+/// Places were the last ones only where the word was the one that they had written: after any return none was.
+#[test]
+fn client_leaves_a_bucket_after_a_settlement() {
+    for is_reversed in [true, false] {
+        let (handle, _hand) = by_hand(&Limit::new(10, 1, ms(10)).unwrap());
+        let (_, receipt) = handle.spend_estimate("id", 10).unwrap();
+        let mut places: Vec<_> = (0..1000).map(|_| place(&handle, 2)).collect();
+        let _ = receipt.unwrap().settle(9);
+        if is_reversed {
+            places.reverse();
+        }
+        places.into_iter().for_each(Reservation::cancel);
+        assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(90));
+    }
+}
+
+/// The cancel of the place whose time has just come is a return, behind which the others have to go back as well.
+#[test]
+fn client_leaves_a_bucket_at_a_grant() {
+    let (handle, hand) = by_hand(&Limit::new(10, 1, ms(10)).unwrap());
+    assert!(handle.spend("id", 10).unwrap().allowed());
+    let places = [10, 7, 7, 7, 7, 7].map(|cost| place(&handle, cost));
+    hand.advance(ms(100));
+    places.into_iter().for_each(Reservation::cancel);
+    assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(10));
+}
+
+/// A reset fills the bucket: the places that wait beside it are no charge in it.
+#[test]
+fn client_leaves_a_bucket_after_a_reset() {
+    let (handle, _hand, places) = with_places([1; 20]);
+    let _ = handle.reset("id").unwrap();
+    places.into_iter().for_each(Reservation::cancel);
+    assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(4));
+    assert!([(); 4].iter().all(|()| handle.spend("id", 1).unwrap().allowed()));
+    assert_eq!(wait_of(&handle, 1), ms(10), "no place is left of before");
+}
+
+/// Places that a reload has dropped kept their room in the list.
+#[test]
+fn reload_makes_room_in_the_list() {
+    let limits = |burst| {
+        let limit = |burst| Limit::new(burst, 1, ms(10)).unwrap();
+        support::limits(&[("Own", limit(1)), ("Other", limit(burst))])
+    };
+    let options = LimiterOptions::default().clock(Clock::manual().0).max_vacant_places(1);
+    let limiter = Limiter::with_options(limits(1), options);
+    let own = limiter.limit("Own").unwrap();
+    for id in ["before", "id"] {
+        assert!(own.spend(id, 1).unwrap().allowed());
+        let [first, _last] = [(); 2].map(|()| own.reserve(id, 1, Duration::MAX).unwrap());
+        first.cancel();
+        if id == "before" {
+            assert!(limiter.reload(limits(2)).unwrap().changed);
+        }
+    }
+    assert_eq!(wait_of(&own, 1), ms(10));
+}
+
+/// A refund that refunds nothing dropped the places of its id.
+#[test]
+fn refund_of_nothing_leaves_vacant_places() {
+    let (clock, _hand) = Clock::manual();
+    let limiter =
+        Limiter::with_clock(support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]), clock);
+    let handle = limiter.limit("Own").unwrap();
+    assert!(handle.spend("id", 1).unwrap().allowed());
+    let [first, _last] = [(); 2].map(|()| place(&handle, 1));
+    first.cancel();
+    let members = [handle.member("id").mode(tollgate::batch::MemberMode::CheckOnly)];
+    let _ = limiter.batch(&members).refund().unwrap();
+    let _ = handle.refund("id", 0).unwrap();
+    assert_eq!(wait_of(&handle, 1), ms(10));
 }
 
 /// What is taken can be cancelled again, and taken again.

@@ -153,11 +153,11 @@ impl BucketChange {
     }
 }
 
-/// Cancels a reservation. One whose time has come is returned; any other goes back if it is the last charge.
+/// Cancels a reservation. One whose time has come is returned; any other goes back if no charge in the bucket is behind it.
 fn cancelled(rule: &Rule, word: u64, now_ns: u64, (units, reserved): (u64, u64)) -> Option<u64> {
     let gcra = rule.gcra()?;
     let has_come = reserved.saturating_sub(gcra.burst_offset_ns()) <= now_ns;
-    if !has_come && word != reserved {
+    if !has_come && word > reserved {
         return None;
     }
     rule.returned(word, now_ns, units, rule.charge_mark(reserved))

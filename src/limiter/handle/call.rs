@@ -73,7 +73,7 @@ impl Call {
     /// Whether the call returns units to the bucket by hand.
     #[inline(always)]
     pub(crate) fn is_by_hand(self) -> bool {
-        matches!(self, Call::Refund(_) | Call::Reset)
+        matches!(self, Call::Refund(1..) | Call::Reset)
     }
 
     /// Whether a lease can answer the call.

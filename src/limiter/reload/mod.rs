@@ -116,6 +116,7 @@ impl Limiter {
         next.mark_made();
         inner.generation.replace(&pin(), next.clone());
         inner.renew(&next);
+        inner.places.clear();
         Ok(Reloaded { generation: next.number, changed: true })
     }
 }

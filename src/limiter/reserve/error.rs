@@ -7,7 +7,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::reserve::claim::Refused;
 
-/// Says why no reservation was made. The error comes at once, before any wait, and nothing was charged.
+/// Says why no reservation was made, or why a wait ended without units. Nothing was charged. Under gcra the error comes at once,
+/// before any wait; under other algorithms also after one, if another caller took the units or the id was blocked.
 ///
 /// # Example
 ///
@@ -28,9 +29,9 @@ use crate::limiter::reserve::claim::Refused;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// The reservation would be granted later than the caller is willing to wait.
+    /// The units come later than the caller is willing to wait.
     NotInTime {
-        /// The time until the reservation would be granted, to the nanosecond.
+        /// The time until they come, to the nanosecond, from the moment of this error.
         needed: Duration,
     },
     /// The limit grants no reservation that late: reservations end with the limiter's clock, after 146 years.
@@ -222,7 +223,7 @@ impl fmt::Display for ReserveError {
             ReserveError::NotInTime { needed } => {
                 write!(
                     f,
-                    "not in time: allowed in {needed:?}, which is longer than the caller would wait"
+                    "not in time: allowed in {needed:?}, which is longer than the caller would wait from now on"
                 )
             }
             ReserveError::TooFarAhead => {

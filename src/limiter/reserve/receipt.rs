@@ -102,8 +102,8 @@ impl Receipt {
     /// cost of 0 after it: a denial if the bucket is in debt. A block of the id does not change this decision.
     ///
     /// * **The estimate was too high.** The difference is returned, and can be spent at once: this is a
-    ///   [refund](KeyedLimit::refund) of these units, with the caller's factor. A bucket is never more than full; a window
-    ///   that is not that of the estimate takes nothing.
+    ///   [refund](KeyedLimit::refund) of these units. A bucket is never more than full; a fixed window that is not that of
+    ///   the estimate takes nothing.
     /// * **The estimate was too low.** The rest is charged, down to a debt of
     ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units beyond what the bucket has. Nothing is charged if the
     ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.

@@ -150,12 +150,12 @@ impl Reservation {
     /// Cancels the reservation.
     ///
     /// * If its time has come, its units are returned, as by a [settlement](Receipt::settle) to 0.
-    /// * If its time has not come and no call has charged the bucket since, its units are returned. So are those of cancelled
+    /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
     /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
     ///   nothing. A place that none takes until its time stays empty. At most
     ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept, and none over a
-    ///   [reload](crate::Limiter::reload), or over a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the id
+    ///   [reload](crate::Limiter::reload) that changes something, or over a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the id
     ///   by hand.
     ///
     /// Nothing is returned if a reload has changed the limit of the id since, or its override has ended; nor while the

@@ -204,7 +204,7 @@ impl KeyedLimit {
 }
 
 impl<T> Waiting<'_, T> {
-    /// Adds a random time below `jitter`, evenly distributed, to each sleep. So callers whose units come at the same time do
+    /// Adds a random time below `jitter`, evenly distributed, to each sleep, at most as long as the deadline allows. So callers whose units come at the same time do
     /// not all act at once. Reservations keep their order; the callers may act in another. Default: 0.
     ///
     /// # Example
@@ -326,13 +326,6 @@ pub(in crate::limiter) enum Next {
     Allowed(Receipt),
 }
 
-impl Next {
-    /// A sleep of `wait`, and up to `jitter` longer.
-    pub(in crate::limiter) fn sleep(wait: Duration, jitter: Duration) -> Next {
-        Next::Sleep(wait.saturating_add(random_below(jitter)))
-    }
-}
-
 impl WaitState {
     /// Begins to spend again and again, for at most `at_most`.
     pub(in crate::limiter) fn retrying(handle: &KeyedLimit, at_most: Duration) -> WaitState {
@@ -342,10 +335,17 @@ impl WaitState {
 }
 
 impl KeyedLimit {
-    /// Whether a wait that begins now ends by a time of the limiter's clock.
-    pub(in crate::limiter) fn is_in_time(&self, wait: Duration, until_ns: u64) -> bool {
-        let now_ns = self.limiter.inner.clock.now_ns();
-        now_ns.saturating_add(saturating_ns(wait)) <= until_ns
+    /// Returns a sleep of `wait` and up to `jitter` longer, which ends by a time of the limiter's clock; `None` if the wait
+    /// itself does not.
+    pub(in crate::limiter) fn sleep_until(
+        &self,
+        wait: Duration,
+        jitter: Duration,
+        until_ns: u64,
+    ) -> Option<Next> {
+        let left_ns = until_ns.saturating_sub(self.limiter.inner.clock.now_ns());
+        let spare = Duration::from_nanos(left_ns).checked_sub(wait)?;
+        Some(Next::Sleep(wait + random_below(jitter.min(spare))))
     }
 }
 
@@ -360,7 +360,9 @@ impl Wait<'_, '_> {
     fn next(&mut self) -> Result<Next, ReserveError> {
         if let WaitState::New = self.state {
             self.state = match self.handle.reserve(self.id, self.cost, self.at_most) {
-                Ok(place) => WaitState::Reserved(PendingPlace::new(place, self.jitter)),
+                Ok(place) => {
+                    WaitState::Reserved(PendingPlace::new(place, self.jitter, self.at_most))
+                }
                 Err(ReserveError::NoPlaces { .. }) => {
                     WaitState::retrying(self.handle, self.at_most)
                 }
@@ -383,8 +385,10 @@ impl Wait<'_, '_> {
         let mut claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::NowOrLater)?;
         if !claimed.decision.allowed() {
             let wait = claimed.decision.retry_in();
-            if claimed.refused.is_none() && self.handle.is_in_time(wait, until_ns) {
-                return Ok(Next::sleep(wait, self.jitter));
+            if claimed.refused.is_none()
+                && let Some(sleep) = self.handle.sleep_until(wait, self.jitter, until_ns)
+            {
+                return Ok(sleep);
             }
             // The attempt that refuses the caller counts as a denial.
             claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::Now)?;
@@ -407,10 +411,15 @@ pub(in crate::limiter) struct PendingPlace {
 }
 
 impl PendingPlace {
-    /// The first sleep is up to `jitter` longer than the wait, if there is one.
-    pub(in crate::limiter) fn new(place: Reservation, jitter: Duration) -> PendingPlace {
-        let jitter = if place.wait().is_zero() { Duration::ZERO } else { random_below(jitter) };
-        PendingPlace { place: Some(place), jitter }
+    /// The first sleep is up to `jitter` longer than the wait, if there is one, and takes at most `at_most` in all.
+    pub(in crate::limiter) fn new(
+        place: Reservation,
+        jitter: Duration,
+        at_most: Duration,
+    ) -> PendingPlace {
+        let wait = place.wait();
+        let spare = if wait.is_zero() { wait } else { at_most.saturating_sub(wait) };
+        PendingPlace { place: Some(place), jitter: random_below(jitter.min(spare)) }
     }
 
     /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed

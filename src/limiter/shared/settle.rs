@@ -259,7 +259,7 @@ impl<'h, 'i> SharedWait<'h, 'i> {
         let SharedWait { handle, id, cost, at_most, jitter, .. } = *self;
         if let WaitState::New = self.state {
             self.state = match handle.reserve_shared(id, cost, at_most).await {
-                Ok(place) => WaitState::Reserved(PendingPlace::new(place, jitter)),
+                Ok(place) => WaitState::Reserved(PendingPlace::new(place, jitter, at_most)),
                 Err(ReserveError::NoPlaces { .. }) => WaitState::retrying(handle, at_most),
                 Err(error) => return Err(error),
             };
@@ -273,11 +273,11 @@ impl<'h, 'i> SharedWait<'h, 'i> {
                     return Ok(Next::Allowed(receipt));
                 }
                 let wait = decision.retry_in();
-                match !decision.blocked() && handle.is_in_time(wait, *until_ns) {
-                    true => Ok(Next::sleep(wait, jitter)),
-                    false if decision.blocked() => Err(ReserveError::Blocked { left: wait }),
-                    false => Err(ReserveError::NotInTime { needed: wait }),
+                if decision.blocked() {
+                    return Err(ReserveError::Blocked { left: wait });
                 }
+                let sleep = handle.sleep_until(wait, jitter, *until_ns);
+                sleep.ok_or(ReserveError::NotInTime { needed: wait })
             }
         }
     }

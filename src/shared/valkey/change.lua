@@ -115,7 +115,7 @@ end
 function steps.cancel(m, x1, x2, x3, x4)
     local now_bo_s, now_bo_ns = sum(now_s, now_ns, m.bo_s, m.bo_ns)
     local has_come = not is_before(now_bo_s, now_bo_ns, x3, x4)
-    if not has_come and (m.a ~= x3 or m.b ~= x4) then return false end
+    if not has_come and is_before(x3, x4, m.a, m.b) then return false end
     return steps['return'](m, x1, x2)
 end
 

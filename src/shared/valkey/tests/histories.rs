@@ -311,7 +311,7 @@ impl World {
         let _ = block_on(handle.blocked_shared(&*id)).unwrap();
         let (now, order, it) = (self.now, self.order, &mut self.buckets[bucket]);
         let Admitted { at, units, .. } = it.admitted[charged];
-        if at <= now || it.model.is_at(mark) {
+        if at <= now || it.model.is_within(mark) {
             let lowered = it.model.give(now, units, None);
             it.returned.push((order, lowered));
             self.seen[0] += u64::from(lowered > 0);

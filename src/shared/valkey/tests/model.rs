@@ -166,9 +166,9 @@ impl Model {
         (wait, wait <= at_most)
     }
 
-    /// Whether the last charge is one that left the bucket at this mark.
-    pub(super) fn is_at(self, mark: i128) -> bool {
-        self.at == mark
+    /// Whether no charge in the bucket is behind one that left it at this mark.
+    pub(super) fn is_within(self, mark: i128) -> bool {
+        self.at <= mark
     }
 
     /// The most units that calls may use within a time, without returns.
