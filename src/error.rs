@@ -60,12 +60,15 @@ pub(crate) enum ErrorKind {
     /// The store is not there, does not answer in time, or refuses all calls.
     #[cfg(feature = "valkey")]
     StoreOutage,
+    /// The call was sent, and had no answer in time.
+    #[cfg(feature = "valkey")]
+    StoreLate,
+    /// So was it, and too many calls were under way beside it.
+    #[cfg(feature = "valkey")]
+    StoreCrowded,
     /// This node has more calls for the store than it can make: the call was not sent.
     #[cfg(feature = "valkey")]
     StoreOverload,
-    /// So has it, and the call was sent.
-    #[cfg(feature = "valkey")]
-    StoreLate,
 }
 
 /// Describes one fault in a limits file. [`Error::faults`] lists them.
@@ -321,7 +324,16 @@ impl Error {
     /// Whether this node has more calls for the store than it can make, which says nothing about the store.
     #[cfg(feature = "valkey")]
     pub(crate) fn is_store_overload(&self) -> bool {
-        self.0.kind == ErrorKind::StoreLate || self.is_unsent()
+        self.0.kind == ErrorKind::StoreCrowded || self.is_unsent()
+    }
+
+    /// Says of a call without an answer in time that too many were under way beside it: that is no outage.
+    #[cfg(feature = "valkey")]
+    pub(crate) fn in_a_crowd(self) -> Error {
+        match self.0.kind {
+            ErrorKind::StoreLate => Error::new(ErrorKind::StoreCrowded, &*self.0.message),
+            _ => self,
+        }
     }
 
     /// Whether it is sure that the store never has the call.
@@ -333,7 +345,7 @@ impl Error {
     /// Whether the store decides no call at present, so that the policy of each limit decides.
     #[cfg(feature = "valkey")]
     pub(crate) fn is_store_outage(&self) -> bool {
-        self.0.kind == ErrorKind::StoreOutage
+        matches!(self.0.kind, ErrorKind::StoreOutage | ErrorKind::StoreLate)
     }
 
     /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be

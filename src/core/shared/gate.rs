@@ -10,6 +10,7 @@ use std::time::Duration;
 use ahash::RandomState;
 use smallvec::SmallVec;
 
+use crate::error::Error;
 use crate::util::sync::{FigureUsize, Ordering};
 
 /// The time that a node takes for a call when it has many: from measurements of `speed_exact.rs`, rounded up.
@@ -21,6 +22,8 @@ const MOST: usize = 8_192;
 const PARTS: usize = 256;
 /// The share of a part: one in this number.
 const SHARE: usize = 4;
+/// The calls of one part from which they may be late because of each other.
+const CROWD: usize = 8;
 
 /// The calls to a store that are under way.
 pub(crate) struct Gate {
@@ -33,13 +36,15 @@ pub(crate) struct Gate {
 /// A call that is under way until this is dropped.
 #[derive(Default)]
 pub(crate) struct Passed {
-    _counts: Option<Counts>,
+    counts: Option<Counts>,
 }
 
 struct Counts {
     gate: Arc<Gate>,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
+    /// Whether many calls were under way when this one began.
+    is_crowded: bool,
 }
 
 impl Gate {
@@ -59,27 +64,44 @@ impl Gate {
         self: &Arc<Gate>,
         keys: impl Iterator<Item = &'k str>,
     ) -> Option<Passed> {
-        let is_below = |count: &FigureUsize, most| {
+        let count_below = |count: &FigureUsize, most| {
             // Relaxed, here and below: the counts guard no other memory.
-            let is_below = count.fetch_add(1, Ordering::Relaxed) < most;
-            if !is_below {
-                count.fetch_sub(1, Ordering::Relaxed);
+            let before = count.fetch_add(1, Ordering::Relaxed);
+            if before < most {
+                return Some(before);
             }
-            is_below
+            count.fetch_sub(1, Ordering::Relaxed);
+            None
         };
-        if !is_below(&self.all, self.most) {
-            return None;
-        }
+        count_below(&self.all, self.most)?;
         // From here on a drop takes back what is counted.
-        let mut passed = Counts { gate: self.clone(), parts: SmallVec::new() };
+        let mut passed = Counts { gate: self.clone(), parts: SmallVec::new(), is_crowded: false };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
-            if !is_below(&self.parts[usize::from(part)], self.most / SHARE) {
-                return None;
-            }
+            count_below(&self.parts[usize::from(part)], self.most / SHARE)?;
             passed.parts.push(part);
         }
-        Some(Passed { _counts: Some(passed) })
+        passed.is_crowded = passed.is_in_crowd();
+        Some(Passed { counts: Some(passed) })
+    }
+}
+
+impl Passed {
+    /// Says whose fault an error is: of a call that had no answer in time while many others of its id, or half of what the node
+    /// can make, were under way, that it was the calls'. Else a flood of one id could bring about what `on_error: allow` admits.
+    pub(crate) fn blamed(&self, error: Error) -> Error {
+        // The first ones of a crowd began alone, and the last ones end alone.
+        let is_crowded =
+            self.counts.as_ref().is_some_and(|counts| counts.is_crowded || counts.is_in_crowd());
+        if is_crowded { error.in_a_crowd() } else { error }
+    }
+}
+
+impl Counts {
+    fn is_in_crowd(&self) -> bool {
+        let Counts { gate, parts, .. } = self;
+        let of = |part: &u8| gate.parts[usize::from(*part)].load(Ordering::Relaxed);
+        gate.all.load(Ordering::Relaxed) > gate.most / 2 || parts.iter().any(|at| of(at) > CROWD)
     }
 }
 

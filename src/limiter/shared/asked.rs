@@ -206,8 +206,9 @@ impl AskedBatch {
         (store, reply): (Arc<dyn SharedStore>, Reply<Found>),
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
-        let answer = reply.await;
-        self.passed = Passed::default();
+        let passed = std::mem::take(&mut self.passed);
+        let answer = reply.await.map_err(|error| passed.blamed(error));
+        drop(passed);
         let decision = match answer {
             Ok(found) => {
                 self.end_outage();

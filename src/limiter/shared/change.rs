@@ -167,6 +167,7 @@ impl KeyedLimit {
         let asked = AskedChange::new(&*store, member, step);
         store.run(Box::pin(async move {
             let changed = handle.changed(&*by, asked).await;
+            let changed = changed.map_err(|error| passed.blamed(error));
             drop(passed);
             let _ = tell.send(then(&handle, changed));
         }));

@@ -144,6 +144,7 @@ impl KeyedLimit {
                 let change = AskedChange::new(&*store, asked.member.clone(), step);
                 store.run(Box::pin(async move {
                     let granted = asked.ask(by, change).await;
+                    let granted = granted.map_err(|error| passed.blamed(error));
                     drop(passed);
                     let _ = tell.send(Ok(granted));
                 }));

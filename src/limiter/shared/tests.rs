@@ -96,15 +96,22 @@ impl SlowStore {
         *self.answers.lock() = answers;
     }
 
-    /// The answer to a finished change.
-    fn answer<T: Send + 'static>(&self, mut reply: Reply<T>, is_change: bool) -> Reply<T> {
-        let answers = self.answers.clone();
-        Box::pin(std::future::poll_fn(move |context| match *answers.lock() {
-            Answers::Late => Poll::Pending,
-            Answers::NoneToChanges if is_change => {
-                Poll::Ready(Err(Error::new(ErrorKind::StoreOutage, "lost")))
+    /// The answer to a call that the store makes when its task asks first.
+    fn answer<T: Send + 'static>(
+        &self,
+        call: impl Fn(&dyn SharedStore) -> Reply<T> + Send + 'static,
+        is_change: bool,
+    ) -> Reply<T> {
+        let (inner, answers, mut reply) = (self.inner.clone(), self.answers.clone(), None);
+        Box::pin(std::future::poll_fn(move |context| {
+            let reply = reply.get_or_insert_with(|| call(&*inner));
+            match *answers.lock() {
+                Answers::Late => Poll::Pending,
+                Answers::NoneToChanges if is_change => {
+                    Poll::Ready(Err(Error::new(ErrorKind::StoreOutage, "lost")))
+                }
+                Answers::NoneToChanges | Answers::AtOnce => reply.as_mut().poll(context),
             }
-            Answers::NoneToChanges | Answers::AtOnce => reply.as_mut().poll(context),
         }))
     }
 
@@ -125,7 +132,8 @@ impl SharedStore for SlowStore {
             }
             panic!("a call that ends leases of several slots");
         }
-        self.failure().unwrap_or_else(|| self.answer(self.inner.charge(members), false))
+        let charge = move |inner: &dyn SharedStore| inner.charge(members.clone());
+        self.failure().unwrap_or_else(|| self.answer(charge, false))
     }
 
     fn is_split(&self, members: &[SharedMember]) -> bool {
@@ -140,7 +148,8 @@ impl SharedStore for SlowStore {
         if *self.is_split.lock() && changes.len() > 1 {
             return Box::pin(std::future::ready(Err(Error::new(ErrorKind::Store, "two slots"))));
         }
-        self.failure().unwrap_or_else(|| self.answer(self.inner.change(changes), true))
+        let change = move |inner: &dyn SharedStore| inner.change(changes.clone());
+        self.failure().unwrap_or_else(|| self.answer(change, true))
     }
 
     fn is_on(&self, clock: &Clock) -> bool {
@@ -285,8 +294,8 @@ fn a_failing_store_leaves_local_buckets_alone() {
     let members = [node.own.member("a").cost(3), node.all.member("a").cost(3)];
     let batch = node.limiter.batch(&members);
     let mut spent = Box::pin(batch.spend_shared());
-    assert!(poll(spent.as_mut()).is_pending());
     *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
+    assert!(poll(spent.as_mut()).is_pending());
     node.store.run_all();
     let Poll::Ready(Err(error)) = poll(spent.as_mut()) else { panic!("it failed") };
     assert_eq!(error.to_string(), "planted");

@@ -25,8 +25,10 @@ use crate::observe::events::store_warning;
 use crate::observe::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 
-/// The failures in a row after which calls are refused for a time.
+/// The failures in a row after which calls are refused for a time, and the least time from the first of them: a node that gets
+/// little processor time is late again and again, and its server is there.
 const MAX_FAILURES: u32 = 5;
+const FAILS_FOR: Duration = Duration::from_millis(250);
 /// The time for which calls are refused, and the longest time between two attempts to connect.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.
@@ -92,6 +94,8 @@ struct State {
     /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
     /// connections and answer no script.
     failures: u32,
+    /// When the first of them was noted.
+    failing_since: Option<Instant>,
     /// When the last of them was noted. Calls that began before it failed beside it, so they are the same failure.
     failed_at: Option<Instant>,
     /// No call asks the server before this time. Then one call asks, and moves it on: if that call has no answer, or goes
@@ -300,6 +304,7 @@ impl Link {
                 Some(answered)
             }
         };
+        let is_late = answered.is_none();
         let failed = match answered {
             Some(Ok(answer)) => {
                 self.note_answer(made);
@@ -308,7 +313,11 @@ impl Link {
             Some(Err(error)) => failure(&error),
             None => Failure::late(self.answer_timeout),
         };
-        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
+        let kind = match (failed.is_of_key, is_late) {
+            (true, _) => ErrorKind::Store,
+            (false, true) => ErrorKind::StoreLate,
+            (false, false) => ErrorKind::StoreOutage,
+        };
         let error = self.error(kind, &failed.text);
         match failed.redirect {
             // A caller that does not follow it counts it.
@@ -381,7 +390,7 @@ impl Link {
     fn note_answer(&self, made: u64) {
         let mut state = self.state.lock();
         if state.has(made) {
-            state.failures = 0;
+            (state.failures, state.failing_since) = (0, None);
             // Only the node that was paused ends the pause.
             if state.closed_until.take().is_some() {
                 self.figures.set_paused(false);
@@ -398,13 +407,16 @@ impl Link {
             return;
         }
         state.failures = state.failures.saturating_add(1);
-        state.failed_at = Some(Instant::now());
-        if state.failures >= MAX_FAILURES {
+        let now = Instant::now();
+        state.failed_at = Some(now);
+        let since = *state.failing_since.get_or_insert(now);
+        let is_failing = state.failures >= MAX_FAILURES && now >= since + FAILS_FOR;
+        if is_failing {
             state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
             self.figures.set_paused(true);
         }
         // A connection on which nothing is answered may be half open: a new one tells.
-        if is_lost || state.failures >= MAX_FAILURES {
+        if is_lost || is_failing {
             state.end_connection();
             self.lost.notify_one();
         }
