@@ -398,4 +398,28 @@ mod tests {
         assert_eq!(remaining(3_600, 900, 1_900), Some(5));
         assert_eq!(remaining(60_000, 1, 1), Some(10));
     }
+
+    #[test]
+    fn undone_charge_of_a_full_bucket_returns_its_own_units() {
+        let s = Duration::from_secs;
+        for limit in [
+            Limit::new(10, 1, s(1)),
+            Limit::leaky_bucket(10, s(1), 1),
+            Limit::fixed_window(10, s(60)),
+            Limit::token_bucket(10, s(60), 10),
+        ] {
+            let limit = limit.unwrap();
+            let at = 100_000 * MS;
+            let spend = |word, cost| limit.spend(word, at, cost).word.unwrap();
+            for before in [0, limit.spend(0, MS, 1).word.unwrap()] {
+                let after = spend(before, 2);
+                let word = limit.rule().undone(spend(after, 5), (before, after), (at, at)).unwrap();
+                assert_eq!(
+                    limit.spend(word, at, 0).decision.remaining(),
+                    Some(5),
+                    "{limit:?} {before}"
+                );
+            }
+        }
+    }
 }

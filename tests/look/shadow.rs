@@ -181,3 +181,33 @@ fn shadows_have_no_public_name() {
     assert!(error.is_invalid_name() && !error.to_string().contains("mean A ("), "{error}");
     assert_eq!(limiter.limit("A").unwrap().ids(), Some(vec!["k".to_owned()]));
 }
+
+#[test]
+fn cancels_refund_the_shadow() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 1, shadow_beside(3)), engine);
+        let a = limiter.limit("A").unwrap();
+        let place = || a.reserve("k", 1, Duration::MAX).unwrap();
+        assert!(a.spend("k", 1).unwrap().allowed());
+        let [_first, last] = [place(), place()];
+        last.cancel();
+        let _again = place();
+        assert_eq!(shadow_denied(&limiter, "A"), 0, "{engine:?}: the shadow has the unit again");
+        let _more = place();
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}");
+    }
+}
+
+#[test]
+fn settlements_after_another_limit_leave_the_shadow() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(add(no_limits(), "A", 4, shadow_beside(4)), engine);
+        let a = limiter.limit("A").unwrap();
+        let (_, receipt) = a.spend_estimate("k", 4).unwrap();
+        let changed = add(no_limits(), "A", 6, shadow_beside(4)).build();
+        limiter.reload_with(changed, CarryOver::Units).unwrap();
+        let _ = receipt.unwrap().settle(0);
+        assert!(a.spend("k", 1).unwrap().allowed());
+        assert_eq!(shadow_denied(&limiter, "A"), 1, "{engine:?}: nothing was returned");
+    }
+}

@@ -458,3 +458,16 @@ fn batches_tell_each_members_decision() {
         assert_eq!(each.iter().map(Decision::remaining).collect::<Vec<_>>(), left);
     }
 }
+
+#[test]
+fn cancel_at_its_time_returns() {
+    let (all, hand) = exact_node(LimitOptions::default().shared(Shared::Exact));
+    let place = |cost| now(all.reserve_shared("a", cost, Duration::MAX)).unwrap();
+    let _burst = place(5);
+    let [first, _last] = [place(1), place(1)];
+    hand.advance(first.wait());
+    let reset_in = || now(all.check_shared("a", 0)).unwrap().reset_in();
+    let before = reset_in();
+    first.cancel();
+    assert_eq!(before - reset_in(), Duration::from_secs(60));
+}

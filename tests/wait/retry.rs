@@ -76,3 +76,31 @@ fn deadline_is_kept_across_attempts() {
     assert_eq!(*at_ns, 10 * MS);
     assert!(said.as_ref().unwrap_err().is_not_in_time());
 }
+
+#[test]
+fn blocked_id_is_refused_at_once() {
+    for limit in limits_of_all(5).iter().chain(&without_places()) {
+        let (handle, hand) = by_hand(limit);
+        let world = World::new(hand);
+        let _ = handle.block("id", ms(20)).unwrap();
+        let wait = handle.until_allowed("id", 1, ms(1000), world.clone());
+        let done = run(&world, vec![Task::new(wait)]);
+        assert!(done[0].3.as_ref().unwrap_err().is_blocked(), "{limit:?}");
+        assert_eq!(world.now_ns(), 0, "{limit:?}");
+    }
+}
+
+#[test]
+fn jitter_ends_by_the_deadline() {
+    for limit in [Limit::new(1, 1, ms(10)), Limit::fixed_window(1, ms(10))].map(Result::unwrap) {
+        for number in 0..50 {
+            let (handle, hand) = by_hand(&limit);
+            let world = World::new(hand);
+            assert!(handle.spend("id", 1).unwrap().allowed());
+            let waiting = handle.waiting(ms(12), world.clone()).jitter(ms(1000));
+            let done = run(&world, vec![Task::new(waiting.until_allowed("id", 1))]);
+            let (_, at_ns, _, said) = &done[0];
+            assert!((10 * MS..=12 * MS).contains(at_ns) && said.is_ok(), "{number}: {at_ns}");
+        }
+    }
+}

@@ -183,3 +183,25 @@ fn settlements_of_many_ids_return_all() {
         }
     }
 }
+
+/// A sweep has dropped the bucket at a later time than the return's clock reads. The bucket that has come since is not lowered
+/// below that time.
+#[test]
+fn return_by_an_older_clock_leaves_the_floor() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let limiter = limiter_on(&Limit::new(2, 1, ms(10)).unwrap(), clock, engine);
+        let handle = limiter.limit("Own").unwrap();
+        assert!(handle.spend("other", 1).unwrap().allowed());
+        hand.set(ms(100));
+        while limiter.stats().cells > 0 {
+            limiter.sweep(1 << 20);
+        }
+        let (_, receipt) = handle.spend_estimate("id", 2).unwrap();
+        let _ = handle.reset("id").unwrap();
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        hand.set(ms(50));
+        let _ = receipt.unwrap().settle(0);
+        assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(50), "{engine:?}");
+    }
+}

@@ -297,3 +297,52 @@ fn place_of_shadow_mode_goes_back() {
     places.into_iter().for_each(Reservation::cancel);
     assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(2));
 }
+
+#[test]
+fn vacant_place_later_than_a_new_one_is_left() {
+    let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
+    let (_, receipt) = handle.spend_estimate("id", 1).unwrap();
+    let [first, second, last] = [(); 3].map(|()| place(&handle, 1));
+    second.cancel();
+    for receipt in [receipt.unwrap(), first.into_receipt(), last.into_receipt()] {
+        let _ = receipt.settle(0);
+    }
+    assert_eq!(wait_of(&handle, 1), ms(10), "the vacant one is granted after 20 ms");
+}
+
+#[test]
+fn place_of_the_shared_bucket_is_not_listed() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
+    let limits = support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]);
+    let limiter = Limiter::with_options(limits, options);
+    let handle = limiter.limit("Own").unwrap();
+    assert!(handle.spend("first", 1).unwrap().allowed());
+    let place = |id: &str| handle.reserve(id, 1, Duration::MAX).unwrap();
+    let [_a, _b, third, _d] = ["b", "b", "a", "b"].map(place);
+    assert_eq!(third.wait(), ms(20));
+    hand.set(ms(11));
+    while limiter.stats().cells > 0 {
+        limiter.sweep(1 << 20);
+    }
+    let [_first, own] = ["a", "a"].map(place);
+    third.cancel();
+    assert_eq!(place("a").wait(), own.wait() + ms(10), "a place of its own cell");
+}
+
+#[test]
+fn places_of_an_ended_override_are_left() {
+    let until = std::time::SystemTime::now() + Duration::from_secs(60);
+    let until = tollgate::limits::OverrideOptions::default().expires(until);
+    let limits =
+        Limits::builder().limit("Own", IdFormat::String, Limit::new(2, 1, ms(10)).unwrap());
+    let slow = Limit::new(1, 1, Duration::from_secs(100)).unwrap();
+    let limits = limits.unwrap().override_with("Own", "id", slow, until).unwrap().build();
+    let (clock, hand) = Clock::manual();
+    let handle = Limiter::with_clock(limits, clock).limit("Own").unwrap();
+    let [_first, second, _last] = [(); 3].map(|()| place(&handle, 1));
+    second.cancel();
+    hand.set(Duration::from_secs(61));
+    let vacant = Duration::from_secs(100 - 61);
+    assert!(wait_of(&handle, 1) > vacant, "behind the places that wait");
+}

@@ -232,7 +232,6 @@ impl Batch<'_> {
         shared: &mut [Prepared<'_>],
         claims: Vec<(usize, Claim)>,
     ) -> Result<Result<Begun, Error>, Outdated> {
-        let now_ns = view.inner.clock.now_ns();
         let mut asked = AskedBatch {
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
             claims: LocalCharges::new(claims),
@@ -243,6 +242,8 @@ impl Batch<'_> {
             call,
             passed: Passed::default(),
         };
+        // Read when the charges are in `asked`, which gives them back if the clock panics.
+        let now_ns = view.inner.clock.now_ns();
         let mut to_ask: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> = SmallVec::new();
         let mut is_denied = false;
         for member in shared {

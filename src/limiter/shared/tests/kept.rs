@@ -1,6 +1,10 @@
 //! Charges that a caller keeps, and gives back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
+use crate::algorithm::factor::Factor;
 use crate::limiter::batch::{Member, MemberMode};
 use crate::limiter::reserve::Charged;
 use crate::limiter::shared::keeping::{BegunKeeping, kept};
@@ -239,5 +243,69 @@ fn shadows_of_claims_are_their_own() {
         let would_deny = node.limiter.counters().limits[2].shadow_denied;
         assert_eq!(would_deny, 0, "each charge has come back to its shadow: {round}");
         node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+    }
+}
+
+#[test]
+fn units_of_another_limits_lease_stay() {
+    let node = leasing(&["a"]);
+    let other = other_node(&node);
+    let decided = node.keep(&[node.all.member("a").cost(4)]);
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let _ = node.limiter.reload(limits_of((10, 32), leased)).unwrap();
+    while node.store.run_all() > 0 {}
+    let left = || other.check_blocking("a", 0).unwrap().remaining().unwrap();
+    let before = left();
+    node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+    assert_eq!(left(), before);
+}
+
+#[test]
+fn returns_with_a_factor_count_as_local_ones() {
+    let leaky = Limit::leaky_bucket(10, Duration::from_secs(10), 2).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, leaky.clone()).unwrap();
+    let node =
+        node_with(limits.limit_with("All", IdFormat::String, leaky, exact()).unwrap().build());
+    let factor = Factor::from_millionths(500_000);
+    let of = [&node.own, &node.all].map(|handle| handle.member("a").cost(4).factor(factor));
+    let decided = node.keep(&of);
+    assert!(decided.decision.allowed());
+    node.hand.advance(Duration::from_secs(13));
+    node.give_back(decided.members.iter().filter_map(|member| member.charge.as_ref()));
+    for seconds in [0, 3, 5] {
+        node.hand.advance(Duration::from_secs(seconds));
+        let own = node.own.check("a", 0).unwrap();
+        let all = node.answer(node.all.check_shared("a", 0)).unwrap();
+        assert_eq!((own.remaining(), own.reset_in()), (all.remaining(), all.reset_in()));
+    }
+}
+
+/// The clock was read between the local charges and what gives them back.
+#[test]
+fn panic_after_the_local_charges_gives_them_back_once() {
+    for panic_at in 1..4 {
+        let reads = Arc::new(AtomicU64::new(1000));
+        let by = reads.clone();
+        let clock = Clock::custom(move || {
+            assert!(by.fetch_add(1, Ordering::Relaxed) != 500 + panic_at, "planted");
+            Duration::from_secs(1)
+        });
+        let store = SlowStore::new(Clock::manual().0);
+        let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
+        let options = LimiterOptions::default().clock(clock).store(Store(handle));
+        let limiter = Limiter::with_options(limits_of((10, 5), exact()), options);
+        let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+        assert!(own.spend("a", 5).unwrap().allowed());
+        reads.store(500, Ordering::Relaxed);
+        let members = [own.member("a").cost(2), all.member("a")];
+        let batch = limiter.batch(&members);
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut call = Box::pin(batch.spend_shared());
+            poll(call.as_mut()).is_pending()
+        }));
+        reads.store(1000, Ordering::Relaxed);
+        while store.run_all() > 0 {}
+        let left = own.check("a", 0).unwrap().remaining();
+        assert!(result.is_ok() || left == Some(5), "reading {panic_at}: {left:?}");
     }
 }

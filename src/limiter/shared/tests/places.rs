@@ -164,3 +164,20 @@ fn settlements_owe_by_modes_of_now() {
     let _ = node.limiter.reload(limits(exact())).unwrap();
     assert_eq!(settled(&node, receipt.unwrap(), 2), Some(1));
 }
+
+#[test]
+fn cancels_after_an_override_return_nothing() {
+    for passed in [Duration::ZERO, MINUTE] {
+        let limit = |burst| Limit::new(burst, 1, 10 * MINUTE).unwrap();
+        let until = OverrideOptions::default().expires(SystemTime::now() + MINUTE / 2);
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit(5)).unwrap();
+        let limits = limits.limit_with("All", IdFormat::String, limit(40), exact()).unwrap();
+        let node = node_with(limits.override_with("All", "a", limit(40), until).unwrap().build());
+        let place = node.answer(node.all.reserve_shared("a", 4, WAIT)).unwrap();
+        node.hand.advance(passed);
+        place.cancel();
+        while node.store.run_all() > 0 {}
+        let left = node.answer(node.all.check_shared("a", 0)).unwrap().remaining();
+        assert_eq!(left, Some(if passed.is_zero() { 40 } else { 36 }), "{passed:?}");
+    }
+}

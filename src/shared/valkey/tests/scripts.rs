@@ -281,6 +281,7 @@ impl World {
                 let at_ms = (self.unix_ns - ORIGIN_NS) / MS - 2_000 + self.random.below(4_000);
                 let counts = self.random.pick(&[8, 1 << 24]);
                 let word = match member.limit.rule().gcra() {
+                    Some(_) if self.random.below(2) == 0 => at_ms / 1_000 * 1_000 * MS,
                     Some(_) => at_ms * MS + self.random.below(MS),
                     None => (at_ms << 24) | self.random.below(counts),
                 };
