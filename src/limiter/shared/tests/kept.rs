@@ -1,7 +1,6 @@
 //! Charges that a caller keeps, and gives back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::algorithm::factor::Factor;
@@ -9,6 +8,7 @@ use crate::limiter::batch::{Member, MemberMode};
 use crate::limiter::reserve::Charged;
 use crate::limiter::shared::keeping::{BegunKeeping, kept};
 use crate::limiter::shared::kept::DecidedBatch;
+use crate::util::sync::{AtomicU64, Ordering};
 
 const MS: Duration = Duration::from_millis(1);
 

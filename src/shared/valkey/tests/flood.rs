@@ -1,7 +1,6 @@
 //! A flood of calls at one node: the store is well, and the node cannot ask it as often as it is called.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::server::{Server, with_each};
@@ -9,6 +8,7 @@ use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::util::block_on::block_on;
+use crate::util::sync::{Figure, Ordering, Switch};
 
 const BURST: u64 = 100;
 const A_SECOND: u64 = 10;
@@ -43,8 +43,8 @@ struct Flood {
 fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync + 'static) -> Flood {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let clients = limiter.limit("PerClient").unwrap();
-    let (calls, admitted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (ends, id_of, began) = (Arc::new(AtomicBool::new(false)), Arc::new(id_of), Instant::now());
+    let (calls, admitted) = (Arc::new(Figure::new(0)), Arc::new(Figure::new(0)));
+    let (ends, id_of, began) = (Arc::new(Switch::new(false)), Arc::new(id_of), Instant::now());
     let tasks: Vec<_> = (0..CALLERS)
         .map(|caller| {
             let (clients, id_of, ends) = (clients.clone(), id_of.clone(), ends.clone());

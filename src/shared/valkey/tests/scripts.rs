@@ -23,10 +23,10 @@ const MS: u64 = 1_000_000;
 const FEW_BATCHES: u64 = 2_000;
 
 /// The place in [`limits`] of a leaky bucket that drips between calls.
-const DRIPPING: usize = 10;
+const DRIPPING: usize = 11;
 
 /// The number of limits of gcra, which are the first of [`limits`].
-const GCRA_LIMITS: usize = 5;
+const GCRA_LIMITS: usize = 6;
 
 /// Limits of all algorithms, small and at the ends of their ranges.
 fn limits() -> Vec<Limit> {
@@ -34,6 +34,7 @@ fn limits() -> Vec<Limit> {
     let day = Duration::from_secs(86_400);
     vec![
         secondly(5, 3),
+        secondly(5, 1),
         Limit::new(3, 1, Duration::from_nanos(999_999_999)).unwrap(),
         Limit::new(1 << 20, 1_000_000, Duration::from_secs(1)).unwrap(),
         Limit::new(400, 1, 100 * day).unwrap(),
