@@ -299,7 +299,7 @@ fn place_of_shadow_mode_goes_back() {
 }
 
 #[test]
-fn vacant_place_later_than_a_new_one_is_left() {
+fn vacant_place_behind_a_new_one_is_left() {
     let (handle, _hand) = by_hand(&Limit::new(1, 1, ms(10)).unwrap());
     let (_, receipt) = handle.spend_estimate("id", 1).unwrap();
     let [first, second, last] = [(); 3].map(|()| place(&handle, 1));

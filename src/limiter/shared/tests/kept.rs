@@ -282,7 +282,7 @@ fn returns_with_a_factor_count_as_local_ones() {
 
 /// The clock was read between the local charges and what gives them back.
 #[test]
-fn panic_after_the_local_charges_gives_them_back_once() {
+fn panic_after_local_charges_gives_them_back() {
     for panic_at in 1..4 {
         let reads = Arc::new(AtomicU64::new(1000));
         let by = reads.clone();
