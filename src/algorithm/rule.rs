@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn undone_charge_of_a_full_bucket_returns_its_own_units() {
+    fn undone_charge_returns_its_own_units() {
         let s = Duration::from_secs;
         for limit in [
             Limit::new(10, 1, s(1)),
