@@ -6,6 +6,8 @@ use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest, MAX_LEASE_UNIT
 use crate::store::key::Key;
 
 const NS_PER_MS: u64 = 1_000_000;
+/// A lease is returned this part of its time before its end: time enough for the call.
+const RETURN_PART: u64 = 8;
 /// The units that a node wants at its second call within a lease's length.
 const FIRST_WANT: u64 = 8;
 
@@ -22,6 +24,8 @@ pub(crate) struct Held {
     length_ns: u64,
     /// Whether a call that asks for a lease is under way: the next one asks for none.
     is_asking: bool,
+    /// When the last lease is returned if calls have left units of it.
+    return_ns: u64,
     /// All leases of the bucket ended from the first to the second of these times.
     ends_ns: (u64, u64),
 }
@@ -53,6 +57,7 @@ impl Held {
             asked_ns: 0,
             length_ns: 0,
             is_asking: false,
+            return_ns: 0,
             ends_ns: (0, 0),
         }
     }
@@ -118,6 +123,7 @@ impl Held {
         let Granted { units, tag_ms, .. } = granted;
         self.lease = Some(HeldLease { tag_ms, granted: units, unspent: units, has_word: true });
         self.granted_ns = now_ns;
+        self.return_ns = until_ns - until_ns.saturating_sub(now_ns) / RETURN_PART;
         self.is_asking = false;
         until_ns
     }
@@ -148,6 +154,20 @@ impl Held {
         let lease = self.lease.take()?;
         let HeldLease { tag_ms, granted, .. } = lease;
         Some(LeaseEnd { tag_ms, granted, unspent: lease.unspent(take) })
+    }
+
+    /// Returns when the lease is returned, if there is one.
+    pub(crate) fn return_ns(&self) -> Option<u64> {
+        self.lease.map(|_| self.return_ns)
+    }
+
+    /// Takes the lease to return it, because it ends soon. The next one is smaller if half of it is left.
+    pub(crate) fn give_up_early(&mut self, take: impl FnOnce() -> u64) -> Option<LeaseEnd> {
+        let end = self.give_up(take)?;
+        if end.unspent >= end.granted.div_ceil(2) {
+            self.want = (self.want / 2).max(1);
+        }
+        (end.unspent > 0).then_some(end)
     }
 
     /// Whether the node may forget the bucket.

@@ -2,7 +2,9 @@
 //!
 //! A call spends from a word by compare-and-swap, like that of any bucket. Only calls to the store take the lock.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -25,7 +27,11 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct AllHeld {
-    buckets: HashMap<Box<str>, Held>,
+    buckets: HashMap<Arc<str>, Held>,
+    /// When leases are returned, with the names of their buckets. A time that is not its bucket's any more says nothing.
+    returns: BinaryHeap<Reverse<(u64, Arc<str>)>>,
+    /// Whether a task returns leases.
+    is_watched: bool,
     /// Whether a reload has taken the leases and its limits are not there yet: a word that is stored now would be lost.
     is_reloading: bool,
 }
@@ -150,7 +156,10 @@ impl Leases {
     ) {
         let mut all = self.held.lock();
         let place = place.filter(|_| !all.is_reloading);
-        let Some(held) = all.buckets.get_mut(name) else { return };
+        let all = &mut *all;
+        let Some((name, _)) = all.buckets.get_key_value(name) else { return };
+        let name = name.clone();
+        let Some(held) = all.buckets.get_mut(&name) else { return };
         let word = match outcome {
             LeaseOutcome::Granted(granted, until_ns) => {
                 let until_ns = held.grant(granted, now_ns, until_ns);
@@ -175,6 +184,9 @@ impl Leases {
                 None
             }
         };
+        if let Some(return_ns) = held.return_ns() {
+            all.returns.push(Reverse((return_ns, name)));
+        }
         let Some(word) = word else { return };
         let is_stored = place.is_some_and(|(view, key)| {
             // Outdated: another reload has come between.
@@ -196,6 +208,36 @@ impl Leases {
     pub(crate) fn begin_reload(&self) -> Reloading<'_> {
         self.held.lock().is_reloading = true;
         Reloading(self)
+    }
+
+    /// Begins to watch the leases' ends. Returns whether no task does yet.
+    pub(crate) fn begin_watch(&self) -> bool {
+        !std::mem::replace(&mut self.held.lock().is_watched, true)
+    }
+
+    /// Takes the leases that end soon, to return them. `take` takes the unspent units of one. Returns the time of the next ones as
+    /// well; without any the watch ends.
+    pub(crate) fn take_ending(
+        &self,
+        now_ns: u64,
+        mut take: impl FnMut(&Key) -> u64,
+    ) -> (Vec<(Key, LeaseEnd)>, Option<u64>) {
+        let (mut all, mut ends) = (self.held.lock(), Vec::new());
+        let all = &mut *all;
+        while let Some(Reverse((return_ns, _))) = all.returns.peek()
+            && *return_ns <= now_ns
+            && let Some(Reverse((return_ns, name))) = all.returns.pop()
+        {
+            let held = all.buckets.get_mut(&name);
+            if let Some(held) = held.filter(|held| held.return_ns() == Some(return_ns)) {
+                let key = held.key.clone();
+                let end = held.give_up_early(|| take(&key));
+                ends.extend(end.map(|end| (key, end)));
+            }
+        }
+        let next_ns = all.returns.peek().map(|Reverse((return_ns, _))| *return_ns);
+        all.is_watched = next_ns.is_some();
+        (ends, next_ns)
     }
 
     /// Takes all leases, to give them up. `take` takes the unspent units of one.

@@ -20,6 +20,7 @@ pub(crate) mod text;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::core::shared::change::BucketChange;
@@ -85,6 +86,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Stores a text as it is.
     #[cfg(test)]
     fn put(&self, _key: &str, _text: &str) {}
+
+    /// Returns a future that is ready after a time, for tasks of this store; `None` if the store has no clock of the machine.
+    fn sleep(&self, _: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        None
+    }
 
     /// Runs a task to its end, also if no caller waits for it.
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);

@@ -1,13 +1,16 @@
 //! Gives the leases of a node up: at a reload, and before the program ends.
 
 use std::future::poll_fn;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
 use crate::core::shared::leases::{Leases, Reloading};
 use crate::core::shared::{SharedMember, SharedMode, SharedStore};
+use crate::core::state::SharedState;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::shared::answered::answer;
@@ -90,34 +93,64 @@ impl Limiter {
     /// dropped.
     pub(in crate::limiter) fn give_leases_up(&self) -> Option<Reloading<'_>> {
         let reloading = self.inner.leases.as_ref().map(Leases::begin_reload);
-        let members = self.take_leases();
-        if let Some(handle) = self.inner.shared.as_ref().filter(|_| !members.is_empty()) {
+        self.begin_to_give_back(self.take_leases());
+        reloading
+    }
+
+    /// Takes all leases out of their words; returns the members of a batch that gives them up.
+    fn take_leases(&self) -> Vec<SharedMember> {
+        let Some(leases) = &self.inner.leases else { return Vec::new() };
+        let now_ns = self.inner.clock.now_ns();
+        let ends = leases.give_up_all(|key| self.take_word(leases, key, now_ns));
+        self.giving_back_all(ends, now_ns)
+    }
+
+    /// Begins to return the leases that end soon. Returns their number, and when the next ones are to be returned.
+    pub(super) fn return_ending_leases(&self) -> (usize, Option<u64>) {
+        let Some(leases) = &self.inner.leases else { return (0, None) };
+        let now_ns = self.inner.clock.now_ns();
+        let (ends, next_ns) = leases.take_ending(now_ns, |key| self.take_word(leases, key, now_ns));
+        (self.begin_to_give_back(self.giving_back_all(ends, now_ns)), next_ns)
+    }
+
+    /// Begins to give leases back, and waits for nothing. Returns their number.
+    fn begin_to_give_back(&self, members: Vec<SharedMember>) -> usize {
+        let count = members.len();
+        if let Some(handle) = self.inner.shared.as_ref().filter(|_| count > 0) {
             let store = handle.store.clone();
             handle.store.run(Box::pin(async move {
                 // Leases that the store does not take back end there by themselves.
                 let _ = give_back(&*store, members).await;
             }));
         }
-        reloading
+        count
     }
 
-    /// Takes all leases out of their words; returns the members of a batch that gives them up.
-    fn take_leases(&self) -> Vec<SharedMember> {
-        let inner = &*self.inner;
-        let Some(leases) = &inner.leases else { return Vec::new() };
-        let now_ns = inner.clock.now_ns();
-        let ends = leases.give_up_all(|key| {
-            inner.with_view(|view| {
-                let key = key.as_ref();
-                let entry = view.generation.limits.entry(key.limit);
-                let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
-                    return Ok(0);
-                };
-                let key = leases.words.key(view, key, tag);
-                Ok(leases.words.take(view, &key, now_ns)?.units())
-            })
-        });
+    /// Takes the units of a lease out of its word.
+    fn take_word(&self, leases: &Leases, key: &Key, now_ns: u64) -> u64 {
+        self.inner.with_view(|view| {
+            let key = key.as_ref();
+            let entry = view.generation.limits.entry(key.limit);
+            let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
+                return Ok(0);
+            };
+            let key = leases.words.key(view, key, tag);
+            Ok(leases.words.take(view, &key, now_ns)?.units())
+        })
+    }
+
+    fn giving_back_all(&self, ends: Vec<(Key, LeaseEnd)>, now_ns: u64) -> Vec<SharedMember> {
         ends.into_iter().filter_map(|(key, end)| self.giving_back(&key, end, now_ns)).collect()
+    }
+
+    /// Sees to it that leases are returned before they end, as long as there are any.
+    pub(super) fn watch_leases(&self) {
+        if let (Some(leases), Some(handle)) = (&self.inner.leases, &self.inner.shared)
+            && handle.store.sleep(Duration::ZERO).is_some()
+            && leases.begin_watch()
+        {
+            handle.store.run(Box::pin(watch(Arc::downgrade(&self.inner))));
+        }
     }
 
     fn giving_back(&self, key: &Key, end: LeaseEnd, now_ns: u64) -> Option<SharedMember> {
@@ -144,6 +177,23 @@ impl Limiter {
                 }),
             }))
         })
+    }
+}
+
+/// Returns leases that end soon, until there are none, or the limiter is gone.
+async fn watch(inner: Weak<SharedState>) {
+    /// The longest sleep: a lease that is taken meanwhile may be shorter than those before it.
+    const SLEEP: Duration = Duration::from_millis(100);
+    while let Some(limiter) = inner.upgrade().map(|inner| Limiter { inner })
+        && let Some(handle) = &limiter.inner.shared
+    {
+        let (_, Some(next_ns)) = limiter.return_ending_leases() else { return };
+        let left_ns = next_ns.saturating_sub(limiter.inner.clock.now_ns());
+        let sleep = handle.store.sleep(Duration::from_nanos(left_ns).min(SLEEP));
+        // While it sleeps, the task keeps neither the limiter nor its store.
+        drop(limiter);
+        let Some(sleep) = sleep else { return };
+        sleep.await;
     }
 }
 

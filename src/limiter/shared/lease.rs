@@ -164,7 +164,7 @@ impl LeasedMember {
         let inner = &*self.handle.limiter.inner;
         let Some(leases) = &inner.leases else { return };
         let now_ns = inner.clock.now_ns();
-        let mut asking = asking.as_ref();
+        let (mut asking, mut has_ended) = (asking.as_ref(), false);
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
@@ -175,12 +175,16 @@ impl LeasedMember {
             let key = applies.map(|(_, tag)| leases.words.key(view, key, tag));
             if let Some(asking) = asking.take() {
                 leases.end(key.map(|key| (view, key)), &self.name, asking, outcome, now_ns);
+                has_ended = true;
             }
             if let Some((denial, key)) = denial.filter(|denial| !denial.is_over(now_ns)).zip(key) {
                 leases.words.note_denial(view, &key, denial, now_ns)?;
             }
             Ok(())
         });
+        if has_ended {
+            self.handle.limiter.watch_leases();
+        }
     }
 }
 

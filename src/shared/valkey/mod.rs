@@ -21,6 +21,7 @@ mod tests;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
@@ -187,6 +188,11 @@ impl SharedStore for ValkeyStore {
     #[cfg(feature = "boulder")]
     fn has_boulder_keys(&self) -> bool {
         self.has_boulder_keys
+    }
+
+    fn sleep(&self, time: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        // Made where it is polled, on the store's thread, which has the timer.
+        Some(Box::pin(async move { tokio::time::sleep(time).await }))
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {

@@ -18,6 +18,7 @@ mod many;
 mod model;
 mod moving;
 mod nodes;
+mod pauses;
 mod processes;
 mod scripts;
 mod sentinels;
