@@ -35,6 +35,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(2);
 /// The time between the first two attempts to connect.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// A connection that is lost sooner, as one to a replica is, is not made again at once.
+const SHORT: Duration = Duration::from_millis(100);
 /// The time without a call after which the server is asked whether the connection lives: half of the shortest `timeout` by
 /// which a server closes idle connections.
 const IDLE: Duration = Duration::from_millis(500);
@@ -181,7 +183,11 @@ impl Link {
                     }
                     self.state.lock().warning = warning;
                     wait = FIRST_WAIT;
+                    let began = Instant::now();
                     self.until_lost().await;
+                    if began.elapsed() < SHORT {
+                        sleep(with_jitter(SHORT)).await;
+                    }
                 }
                 Err(why) => {
                     self.state.lock().why = Some(why);
@@ -327,10 +333,14 @@ impl Link {
         }
         // A call that had little time says little about the server.
         let had_time = 2 * (deadline - began) >= self.answer_timeout;
-        match failed.is_answer && !failed.is_lost {
-            true => self.note_answer(made),
-            false if failed.is_lost || had_time => self.note_failure(made, began, failed.is_lost),
-            false => {}
+        if failed.is_answer {
+            self.note_answer(made);
+            // A replica: a new connection may lead to the primary. It answers at once, so that a pause would only be time lost.
+            if failed.is_lost {
+                self.reconnect(made);
+            }
+        } else if failed.is_lost || had_time {
+            self.note_failure(made, began, failed.is_lost);
         }
         Err(Refused { error, redirect: failed.redirect })
     }
@@ -395,6 +405,14 @@ impl Link {
             if state.closed_until.take().is_some() {
                 self.figures.set_paused(false);
             }
+        }
+    }
+
+    fn reconnect(&self, made: u64) {
+        let mut state = self.state.lock();
+        if state.has(made) {
+            state.end_connection();
+            self.lost.notify_one();
         }
     }
 

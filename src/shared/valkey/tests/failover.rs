@@ -9,6 +9,7 @@ use redis::{Connection, cmd};
 use super::processes::{BURST, Nodes, pause, units_above_the_bound, unix_ns};
 use super::server::{Server, free_port, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
+use crate::core::shared::SharedStore;
 use crate::error::Error;
 use crate::shared::valkey::ValkeyStore;
 
@@ -260,5 +261,32 @@ fn processes_go_on_after_a_failover() {
             // The lost writes have admitted at most a burst, and the units of the replica's lag, here 200 ms.
             assert!(above <= BURST + 200, "{above}");
         }
+    });
+}
+
+/// A refusal by a replica was a failure like others, and began a pause of one to two seconds.
+#[test]
+fn replica_that_is_promoted_is_asked_soon() {
+    with_each(|binary| {
+        let primary = Server::start(binary);
+        let to = primary.port().to_string();
+        let replica = Server::start_with(binary, &["--replicaof", "127.0.0.1", &to]);
+        let quick =
+            options_of(&replica.url("")).answer_timeout(Duration::from_millis(100)).unwrap();
+        let store = ValkeyStore::start(&quick).unwrap();
+        let spend = || charge(&store, &[member("a", &secondly(1_000_000, 1), 1)]);
+        let until = Instant::now() + Duration::from_millis(1_500);
+        while Instant::now() < until {
+            assert!(spend().is_err(), "a replica decides no call");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!store.figures().unwrap().is_paused());
+        let refused = store.figures().unwrap().errors().refused;
+        assert!((3..=20).contains(&refused), "asked {refused} times, once with each connection");
+        let promoted = Instant::now();
+        let () = cmd("REPLICAOF").arg("NO").arg("ONE").query(&mut replica.connection()).unwrap();
+        wait_until("promoted", || spend().is_ok());
+        println!("asked again after {:?}", promoted.elapsed());
+        assert!(promoted.elapsed() < Duration::from_secs(1), "{:?}", promoted.elapsed());
     });
 }

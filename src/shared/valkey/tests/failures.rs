@@ -15,6 +15,7 @@ use crate::limit::Limit;
 use crate::limits::StoreOptions;
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::valkey::ValkeyStore;
+use crate::util::block_on::block_on;
 use crate::util::sync::{Ordering, Switch};
 
 /// A store with the default timeout of answers.
@@ -286,5 +287,39 @@ fn a_denial_writes_nothing() {
         let before = writes(&mut connection);
         assert_eq!((spend(1), spend(2), spend(0)), (Some(0), Some(0), None));
         assert_eq!(writes(&mut connection), before);
+    });
+}
+
+/// The rights that the guide names.
+#[test]
+fn least_rights_of_the_guide_suffice() {
+    let guide = include_str!("../../../../docs/shared.md");
+    let rights =
+        guide.lines().find_map(|line| line.strip_prefix("ACL SETUSER tollgate on >secret "));
+    let user: Vec<&str> = ["--user", "tollgate", "on", ">secret"]
+        .into_iter()
+        .chain(rights.unwrap().split(' '))
+        .collect();
+    with_each(|binary| {
+        let server = Server::start_with(binary, &user);
+        let file = format!(
+            "store: {{url: \"{}\", timeout: 1s}}\n\
+             Exact: {{burst: 5, count: 1, period: 1h, id: string, shared: exact}}\n\
+             Leased: {{burst: 50, count: 1, period: 1h, id: string, shared: leased}}\n",
+            server.url("tollgate:secret@")
+        );
+        let limiter = crate::Limiter::new(crate::Limits::from_yaml(&file).unwrap());
+        let [exact, leased] = ["Exact", "Leased"].map(|name| limiter.limit(name).unwrap());
+        assert!(exact.spend_blocking("a", 2).unwrap().allowed());
+        assert!(block_on(exact.refund_shared("a", 2)).unwrap().allowed());
+        let (_, receipt) = exact.spend_estimate_blocking("a", 2).unwrap();
+        assert_eq!(receipt.unwrap().settle_blocking(1).unwrap().remaining(), Some(4));
+        assert!(block_on(exact.block_shared("a", Duration::from_secs(9))).is_ok());
+        assert!(block_on(exact.unblock_shared("a")).unwrap());
+        assert!(block_on(exact.reset_shared("a")).unwrap().allowed());
+        assert!((0..3).all(|_| leased.spend_blocking("a", 1).unwrap().allowed()));
+        assert!(limiter.give_leases_back_blocking().unwrap() > 0);
+        let store = limiter.counters().store.unwrap();
+        assert_eq!((store.errors, store.outages), (StoreErrors::default(), 0));
     });
 }
