@@ -1,7 +1,7 @@
-//! The limiter: its promises, one behaviour a test, on each engine; explanations; random calls beside an
-//! oracle.
+//! The limiter: its promises, one behaviour a test, on each engine; explanations; any clock.
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
+mod any_clock;
 mod ends;
 #[cfg(all(feature = "boulder", feature = "exact"))]
 #[path = "cases.rs"]
@@ -13,8 +13,6 @@ mod known_batches;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod lock_free;
-mod oracle;
-mod random_calls;
 mod returned_batches;
 #[path = "../support/mod.rs"]
 mod support;

@@ -8,7 +8,6 @@ mod denied;
 mod expiry;
 mod factors;
 mod names;
-mod oracle;
 mod overrides;
 mod returns;
 mod storm;
