@@ -16,7 +16,8 @@ impl Limits {
         });
         let leased = self.entries().filter(|limit| limit.shared() == Shared::Leased);
         let leased = leased.flat_map(|limit| {
-            let texts = [self.debt_of_leased(limit), self.boulders_leased(limit)];
+            let texts =
+                [self.debt_of_leased(limit), self.boulders_leased(limit), slow_leased(limit)];
             texts.into_iter().flatten().map(move |text| limit.warning(WarningKind::Leased, text))
         });
         without.into_iter().chain(leased)
@@ -44,6 +45,21 @@ impl Limits {
     fn boulders_leased(&self, _: LimitEntry<'_>) -> Option<&'static str> {
         None
     }
+}
+
+/// The units of a first lease, unless half of the burst is less.
+const FIRST_LEASE: u64 = 8;
+/// The most time in which these units come back, as a multiple of a lease's length.
+const MAX_LENGTHS: u32 = 60;
+
+fn slow_leased(limit: LimitEntry<'_>) -> Option<&'static str> {
+    let (of, length) = (limit.default_limit()?, limit.lease()?);
+    let units = FIRST_LEASE.min(of.burst() / 2) as u32;
+    let refills = of.emission_interval().saturating_mul(units);
+    (refills > length.saturating_mul(MAX_LENGTHS)).then_some(
+        "is leased, and refills slowly: what one lease takes comes back in more than sixty times its length, and a node that \
+         crashes, or has no answer from its store, keeps it from the others for that long. Use `shared: exact`",
+    )
 }
 
 impl LimitEntry<'_> {
@@ -94,6 +110,19 @@ mod tests {
         );
         let leased = |path: &str| (WarningKind::Leased, path.to_owned());
         assert_eq!(kinds(&file), [leased("B"), leased("C")]);
+    }
+
+    #[test]
+    fn slow_limits_are_not_for_leases() {
+        let file = |terms: &str| {
+            let limit = format!("A: {{{terms}, id: string, shared: leased}}\n");
+            kinds(&format!("store: {{url: redis://store}}\n{limit}"))
+        };
+        let leased = [(WarningKind::Leased, "A".to_owned())];
+        assert_eq!(file("burst: 300, count: 300, period: 1d"), leased);
+        assert_eq!(file("burst: 16, count: 1, period: 7501ms"), leased);
+        assert_eq!(file("burst: 16, count: 1, period: 7500ms"), []);
+        assert_eq!(file("burst: 16, count: 1, period: 70s, lease: 10s"), []);
     }
 
     #[cfg(feature = "boulder")]
