@@ -119,7 +119,7 @@ mod tests {
             kinds(&format!("store: {{url: redis://store}}\n{limit}"))
         };
         let leased = [(WarningKind::Leased, "A".to_owned())];
-        assert_eq!(file("burst: 300, count: 300, period: 1d"), leased);
+        assert_eq!(file("burst: 300, count: 300, period: 24h"), leased);
         assert_eq!(file("burst: 16, count: 1, period: 7501ms"), leased);
         assert_eq!(file("burst: 16, count: 1, period: 7500ms"), []);
         assert_eq!(file("burst: 16, count: 1, period: 70s, lease: 10s"), []);
