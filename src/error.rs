@@ -63,7 +63,7 @@ pub(crate) enum ErrorKind {
     /// The call was sent, and had no answer in time.
     #[cfg(feature = "valkey")]
     StoreLate,
-    /// So was it, and too many calls were under way beside it.
+    /// The call was sent and had no answer in time, and too many others were under way beside it.
     #[cfg(feature = "valkey")]
     StoreCrowded,
     /// This node has more calls for the store than it can make: the call was not sent.

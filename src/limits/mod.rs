@@ -51,6 +51,7 @@ pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };
 #[cfg(feature = "valkey")]
+pub(crate) use sharing::FIRST_LEASE;
 pub use sharing::{OnError, Shared};
 #[cfg(feature = "valkey")]
 pub use store_options::StoreOptions;

@@ -95,6 +95,8 @@ pub(crate) struct Sharing {
 
 const DEFAULT_FRACTION: Factor = Factor::from_millionths(100_000);
 const DEFAULT_ALLOW_FOR: Duration = Duration::from_secs(30);
+/// The units that a node takes with its first lease of a bucket, unless half of the burst is less.
+pub(crate) const FIRST_LEASE: u64 = 8;
 const DEFAULT_LEASE: Duration = Duration::from_secs(1);
 
 const ALLOW_FOR: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));

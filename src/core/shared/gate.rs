@@ -74,7 +74,7 @@ impl Gate {
             None
         };
         count_below(&self.all, self.most)?;
-        // From here on a drop takes back what is counted.
+        // If it returns early from here on, the drop of `passed` lowers the counts again.
         let mut passed = Counts { gate: self.clone(), parts: SmallVec::new(), is_crowded: false };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
@@ -87,8 +87,8 @@ impl Gate {
 }
 
 impl Passed {
-    /// Says whose fault an error is: of a call that had no answer in time while many others of its id, or half of what the node
-    /// can make, were under way, that it was the calls'. Else a flood of one id could bring about what `on_error: allow` admits.
+    /// Says of a call without an answer in time that it was one of a crowd, if it was: many calls of its id, or half of what the
+    /// node can make, were under way. Else a flood of one id could bring about what `on_error: allow` admits.
     pub(crate) fn blamed(&self, error: Error) -> Error {
         // The first ones of a crowd began alone, and the last ones end alone.
         let is_crowded =

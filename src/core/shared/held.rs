@@ -3,13 +3,12 @@
 use crate::core::lease_words::word::TICK_NS;
 use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest, MAX_LEASE_UNITS};
 
+use crate::limits::FIRST_LEASE;
 use crate::store::key::Key;
 
 const NS_PER_MS: u64 = 1_000_000;
 /// A lease is returned this part of its time before its end: time enough for the call.
 const RETURN_PART: u64 = 8;
-/// The units that a node wants at its second call within a lease's length.
-const FIRST_WANT: u64 = 8;
 
 /// A node's record of a bucket. Times are readings of the node's clock, in ns.
 pub(crate) struct Held {
@@ -24,8 +23,10 @@ pub(crate) struct Held {
     length_ns: u64,
     /// Whether a call that asks for a lease is under way: the next one asks for none.
     is_asking: bool,
-    /// When the last lease is returned if calls have left units of it.
+    /// When the last lease is returned, unless the next call ends it before.
     return_ns: u64,
+    /// Whether the node's list of returns has the bucket.
+    is_listed: bool,
     /// All leases of the bucket ended from the first to the second of these times.
     ends_ns: (u64, u64),
 }
@@ -58,6 +59,7 @@ impl Held {
             length_ns: 0,
             is_asking: false,
             return_ns: 0,
+            is_listed: false,
             ends_ns: (0, 0),
         }
     }
@@ -86,7 +88,7 @@ impl Held {
             Some(lease) if unspent >= lease.granted.div_ceil(2) => (self.want / 2).max(1),
             Some(_) if within(self.granted_ns, length_ns / 2) => self.want * 2,
             Some(_) => self.want,
-            None if within(self.asked_ns, length_ns) => self.want.max(FIRST_WANT),
+            None if within(self.asked_ns, length_ns) => self.want.max(FIRST_LEASE),
             None => 0,
         };
         self.want = self.want.min(MAX_LEASE_UNITS).min(burst / 2);
@@ -156,18 +158,28 @@ impl Held {
         Some(LeaseEnd { tag_ms, granted, unspent: lease.unspent(take) })
     }
 
-    /// Returns when the lease is returned, if there is one.
-    pub(crate) fn return_ns(&self) -> Option<u64> {
-        self.lease.map(|_| self.return_ns)
+    /// Returns when the lease is returned, if there is one whose bucket is not in the list of returns. Now it is.
+    pub(crate) fn list(&mut self) -> Option<u64> {
+        let is_new = self.lease.is_some() && !std::mem::replace(&mut self.is_listed, true);
+        is_new.then_some(self.return_ns)
     }
 
-    /// Takes the lease to return it, because it ends soon. The next one is smaller if half of it is left.
-    pub(crate) fn give_up_early(&mut self, take: impl FnOnce() -> u64) -> Option<LeaseEnd> {
+    /// Takes the lease to return it, if it ends soon. The next one is smaller if half of it is left. The bucket is not in the list
+    /// any more.
+    pub(crate) fn give_up_early(
+        &mut self,
+        now_ns: u64,
+        take: impl FnOnce() -> u64,
+    ) -> Option<LeaseEnd> {
+        self.is_listed = false;
+        if now_ns < self.return_ns {
+            return None;
+        }
         let end = self.give_up(take)?;
         if end.unspent >= end.granted.div_ceil(2) {
             self.want = (self.want / 2).max(1);
         }
-        (end.unspent > 0).then_some(end)
+        Some(end)
     }
 
     /// Whether the node may forget the bucket.
@@ -203,7 +215,7 @@ mod tests {
             assert_eq!(begin(&mut held, call * SECOND_NS, 0).want, 0);
             held.end(None);
         }
-        assert_eq!(begin(&mut held, 4 * SECOND_NS + 1, 0).want, FIRST_WANT, "within a length");
+        assert_eq!(begin(&mut held, 4 * SECOND_NS + 1, 0).want, FIRST_LEASE, "within a length");
     }
 
     #[test]
@@ -230,7 +242,7 @@ mod tests {
 
     #[test]
     fn idle_bucket_wants_no_lease() {
-        for (idle_ns, want) in [(2 * SECOND_NS - 1, FIRST_WANT), (2 * SECOND_NS, 0)] {
+        for (idle_ns, want) in [(2 * SECOND_NS - 1, FIRST_LEASE), (2 * SECOND_NS, 0)] {
             let mut held = held();
             let _ = begin(&mut held, 1, 0);
             held.end(None);

@@ -28,7 +28,8 @@ pub(crate) struct Leases {
 #[derive(Default)]
 struct AllHeld {
     buckets: HashMap<Arc<str>, Held>,
-    /// When leases are returned, with the names of their buckets. A time that is not its bucket's any more says nothing.
+    /// The list of returns: when leases are returned, with the names of their buckets, each at most once. A later lease of the
+    /// bucket has a later time, and is listed again when this one has come.
     returns: BinaryHeap<Reverse<(u64, Arc<str>)>>,
     /// Whether a task returns leases.
     is_watched: bool,
@@ -91,6 +92,12 @@ impl Leases {
     pub(crate) fn held_keys(&self) -> Vec<Key> {
         let all = self.held.lock();
         all.buckets.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
+    }
+
+    /// Returns the length of the list of returns.
+    #[cfg(test)]
+    pub(crate) fn listed(&self) -> usize {
+        self.held.lock().returns.len()
     }
 
     /// Returns the number of buckets of which the node has a record.
@@ -184,7 +191,7 @@ impl Leases {
                 None
             }
         };
-        if let Some(return_ns) = held.return_ns() {
+        if let Some(return_ns) = held.list() {
             all.returns.push(Reverse((return_ns, name)));
         }
         let Some(word) = word else { return };
@@ -210,9 +217,10 @@ impl Leases {
         Reloading(self)
     }
 
-    /// Begins to watch the leases' ends. Returns whether no task does yet.
+    /// Whether a task has to begin to watch the leases' ends: there are some, and none does yet.
     pub(crate) fn begin_watch(&self) -> bool {
-        !std::mem::replace(&mut self.held.lock().is_watched, true)
+        let mut all = self.held.lock();
+        !all.returns.is_empty() && !std::mem::replace(&mut all.is_watched, true)
     }
 
     /// Takes the leases that end soon, to return them. `take` takes the unspent units of one. Returns the time of the next ones as
@@ -226,13 +234,14 @@ impl Leases {
         let all = &mut *all;
         while let Some(Reverse((return_ns, _))) = all.returns.peek()
             && *return_ns <= now_ns
-            && let Some(Reverse((return_ns, name))) = all.returns.pop()
+            && let Some(Reverse((_, name))) = all.returns.pop()
         {
-            let held = all.buckets.get_mut(&name);
-            if let Some(held) = held.filter(|held| held.return_ns() == Some(return_ns)) {
-                let key = held.key.clone();
-                let end = held.give_up_early(|| take(&key));
-                ends.extend(end.map(|end| (key, end)));
+            let Some(held) = all.buckets.get_mut(&name) else { continue };
+            let key = held.key.clone();
+            let end = held.give_up_early(now_ns, || take(&key));
+            ends.extend(end.map(|end| (key, end)));
+            if let Some(return_ns) = held.list() {
+                all.returns.push(Reverse((return_ns, name)));
             }
         }
         let next_ns = all.returns.peek().map(|Reverse((return_ns, _))| *return_ns);

@@ -89,8 +89,7 @@ impl Limiter {
         block_on(self.give_leases_back())
     }
 
-    /// Begins to give all leases back before a reload, and waits for nothing. New leases get no word until what is returned is
-    /// dropped.
+    /// Begins to give all leases back before a reload, and waits for nothing. New leases get no word until the result is dropped.
     pub(in crate::limiter) fn give_leases_up(&self) -> Option<Reloading<'_>> {
         let reloading = self.inner.leases.as_ref().map(Leases::begin_reload);
         self.begin_to_give_back(self.take_leases());

@@ -6,6 +6,7 @@ mod figures;
 mod kept;
 mod late;
 mod leases;
+mod overload;
 mod owed;
 mod places;
 mod rollout;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use crate::algorithm::factor::Factor;
 use crate::clock::{Clock, ManualClock};
 use crate::core::shared::change::BucketChange;
+use crate::core::shared::gate::Passed;
 use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore, StoreHandle};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -58,6 +60,8 @@ struct SlowStore {
     /// Whether each key is in another slot, as in a cluster.
     is_split: Arc<Mutex<bool>>,
     is_unready: Arc<Mutex<bool>>,
+    /// Whether the node has too many calls under way.
+    is_overloaded: Arc<Mutex<bool>>,
 }
 
 impl std::fmt::Debug for SlowStore {
@@ -76,6 +80,7 @@ impl SlowStore {
             answers: Arc::default(),
             is_split: Arc::default(),
             is_unready: Arc::default(),
+            is_overloaded: Arc::default(),
         }
     }
 
@@ -122,6 +127,13 @@ impl SlowStore {
 }
 
 impl SharedStore for SlowStore {
+    fn admit(&self, _: &mut dyn Iterator<Item = &str>) -> Result<Passed, Error> {
+        match *self.is_overloaded.lock() {
+            true => Err(Error::new(ErrorKind::StoreOverload, "planted")),
+            false => Ok(Passed::default()),
+        }
+    }
+
     fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
         if self.is_split(&members) && members.iter().all(|it| it.lease.is_some()) {
             // Each slot by itself. After a failure the leases of the slots before have ended.

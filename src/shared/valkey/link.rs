@@ -430,7 +430,7 @@ impl Link {
         let since = *state.failing_since.get_or_insert(now);
         let is_failing = state.failures >= MAX_FAILURES && now >= since + FAILS_FOR;
         if is_failing {
-            state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
+            state.closed_until = Some(now + with_jitter(PAUSE));
             self.figures.set_paused(true);
         }
         // A connection on which nothing is answered may be half open: a new one tells.

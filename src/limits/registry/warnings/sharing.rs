@@ -1,9 +1,9 @@
 //! Warnings of limits that several nodes share.
 
 use super::{Warning, WarningKind};
-use crate::limits::Shared;
 use crate::limits::registry::Limits;
 use crate::limits::registry::entries::LimitEntry;
+use crate::limits::{FIRST_LEASE, Shared};
 
 impl Limits {
     /// Warns of the first limit that is shared, if there is no store, and of leased limits that do not go with their options.
@@ -47,9 +47,7 @@ impl Limits {
     }
 }
 
-/// The units of a first lease, unless half of the burst is less.
-const FIRST_LEASE: u64 = 8;
-/// The most time in which these units come back, as a multiple of a lease's length.
+/// The most time in which the units of a first lease come back, as a multiple of its length.
 const MAX_LENGTHS: u32 = 60;
 
 fn slow_leased(limit: LimitEntry<'_>) -> Option<&'static str> {
@@ -58,7 +56,7 @@ fn slow_leased(limit: LimitEntry<'_>) -> Option<&'static str> {
     let refills = of.emission_interval().saturating_mul(units);
     (refills > length.saturating_mul(MAX_LENGTHS)).then_some(
         "is leased, and refills slowly: what one lease takes comes back in more than sixty times its length, and a node that \
-         crashes, or has no answer from its store, keeps it from the others for that long. Use `shared: exact`",
+         crashes, or has no answer from its store, loses it. Use `shared: exact`",
     )
 }
 

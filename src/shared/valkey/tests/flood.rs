@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::server::{Server, with_each};
-use super::wait_until;
+use super::{member, options, run, secondly, wait_until, wait_until_connected};
+use crate::core::shared::SharedStore;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::valkey::ValkeyStore;
 use crate::util::block_on::block_on;
 use crate::util::sync::{Figure, Ordering, Switch};
 
@@ -140,5 +142,59 @@ fn burst_of_calls_is_answered_in_time() {
         };
         assert_eq!((denied.remaining(), denied.denied_by()), (Some(0), Some(0)));
         assert!(!denied.retry_in().is_zero() && !denied.blocked());
+    });
+}
+
+/// The server stands still. The calls of a crowd may be late because of each other, a call alone is not.
+#[test]
+fn late_answers_of_a_crowd_are_no_outage() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limiter = node(&server, "shared: exact, on_error: allow");
+        let clients = limiter.limit("PerClient").unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let outages = || limiter.counters().store.unwrap().outages;
+        server.signal("-STOP");
+        let calls: Vec<_> = (0..20).map(|_| Box::pin(clients.spend_shared("crowd", 1))).collect();
+        let crowd = runtime.block_on(async {
+            let mut calls = calls;
+            // All of them begin before the first one is late.
+            for call in &mut calls {
+                let begun = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(call.as_mut().poll(context).is_pending())
+                });
+                assert!(begun.await);
+            }
+            let mut decisions = Vec::new();
+            for call in calls {
+                decisions.push(call.await.unwrap());
+            }
+            decisions
+        });
+        assert!(crowd.iter().all(|decision| decision.overloaded()), "{crowd:?}");
+        assert_eq!(outages(), 0);
+        let alone = runtime.block_on(clients.spend_shared("alone", 1)).unwrap();
+        assert!(alone.allowed() && !alone.overloaded(), "by the policy: {alone:?}");
+        assert_eq!(outages(), 1);
+        server.signal("-CONT");
+    });
+}
+
+/// A call that has waited in the node for as long as the timeout is not sent.
+#[test]
+fn late_calls_are_not_sent() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let quick = options(&server).answer_timeout(Duration::from_millis(50)).unwrap();
+        let store = ValkeyStore::start(&quick).unwrap();
+        wait_until_connected(&store);
+        let calls = store.figures().unwrap().calls();
+        let (asker, members) = (store.asker.clone(), [member("a", &secondly(5, 1), 1)]);
+        let called = tokio::time::Instant::now() - Duration::from_millis(50);
+        let asked = async move { asker.charge(&members, called).await };
+        let error = run(&store, asked).unwrap_err();
+        assert!(error.is_unsent() && !error.is_store_outage(), "{error}");
+        let figures = store.figures().unwrap();
+        assert_eq!((figures.calls(), figures.errors().overload), (calls, 1));
     });
 }
