@@ -52,6 +52,7 @@ pub use registry::{
 };
 #[cfg(feature = "valkey")]
 pub(crate) use sharing::FIRST_LEASE;
+#[cfg(feature = "valkey")]
 pub use sharing::{OnError, Shared};
 #[cfg(feature = "valkey")]
 pub use store_options::StoreOptions;
