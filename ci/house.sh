@@ -14,3 +14,11 @@ if git grep -nE 'fn ([a-z0-9]+_){8}' -- '*.rs'; then
     exit 1
 fi
 ci/imports.py
+# Shared limits are an optional room: of the others only those that choose between a part of it and its stand-in name the feature.
+outside=$(git grep -l 'feature = "valkey"' -- src ':!src/shared' | wc -l)
+if [ "$outside" -gt 10 ]; then
+    git grep -l 'feature = "valkey"' -- src ':!src/shared'
+    echo "at most ten files outside src/shared name the feature valkey, and $outside do"
+    exit 1
+fi
+echo "$outside of at most 10 files outside src/shared name the feature valkey"

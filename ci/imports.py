@@ -13,9 +13,9 @@ import sys
 
 # From the top to the bottom. Rooms on one line may not import each other.
 ROOMS = [
+    ["shared"],
     ["http", "snapshot", "watch"],
     ["limiter", "bucket"],
-    ["shared"],
     ["core"],
     ["observe"],
     ["limits"],

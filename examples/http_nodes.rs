@@ -41,7 +41,7 @@ fn node(url: &str) -> Result<Router, Box<dyn std::error::Error>> {
     let options = LimiterOptions::default().store(store);
     let limiter = Limiter::with_options(Limits::from_yaml(LIMITS)?, options);
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
-    let rule = Rule::new(limiter.limit("PerClient")?, extract::client(clients));
-    let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?.with_store();
+    let rule = Rule::shared(limiter.shared("PerClient")?, extract::client(clients));
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).build_with_store()?;
     Ok(Router::new().route("/", get(|| async { "hello\n" })).layer(layer))
 }

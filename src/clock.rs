@@ -44,7 +44,7 @@ const FIRST_NS: u64 = 1;
 /// ```
 #[derive(Clone)]
 pub struct Clock {
-    source: Source,
+    pub(crate) source: Source,
     /// The reading at the source's origin.
     first_ns: u64,
     /// The most that the source adds to it: up to [`MAX_NOW_NS`].
@@ -52,7 +52,7 @@ pub struct Clock {
 }
 
 #[derive(Clone)]
-enum Source {
+pub(crate) enum Source {
     /// The processor's time-stamp counter, where the kernel itself keeps time by it.
     Counter(Counter),
     Instant(Instant),
@@ -270,26 +270,6 @@ impl Clock {
     }
 
     /// Whether a reading runs the caller's code.
-    /// Whether the clock advances as time does, and is read when it is asked: nobody sets it, and no thread has to renew it.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_of_machine(&self) -> bool {
-        matches!(self.source, Source::Counter(_) | Source::Instant(_))
-    }
-
-    /// Whether both are read from the same source, which is not the machine's.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn has_source_of(&self, other: &Clock) -> bool {
-        match (&self.source, &other.source) {
-            (Source::Stored { now_ns, .. }, Source::Stored { now_ns: other, .. }) => {
-                Arc::ptr_eq(now_ns, other)
-            }
-            (Source::Custom { now, .. }, Source::Custom { now: other, .. }) => {
-                Arc::ptr_eq(now, other)
-            }
-            _ => false,
-        }
-    }
-
     pub(crate) fn is_custom(&self) -> bool {
         matches!(self.source, Source::Custom { .. })
     }

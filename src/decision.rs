@@ -28,7 +28,7 @@ use crate::util::time::saturating_ns;
 #[must_use = "it says whether the call was allowed, or whether a refund returned units"]
 #[derive(Clone, Copy)]
 pub struct Decision {
-    verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// The units that remain, as a fraction `left / unit`. Most callers never read them, so the division is left to
     /// [`Decision::remaining`]. A `unit` of 0 means that no limit applies.
     left: u64,
@@ -40,7 +40,7 @@ pub struct Decision {
 /// Allowed, or the position of the member that denied, plus 1. A full word like the other figures: decisions are
 /// copied word by word, and a load that spans two shorter stores would have to wait for both.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Verdict(NonZeroU64);
+pub(crate) struct Verdict(NonZeroU64);
 
 impl Verdict {
     const ALLOWED: Verdict = Verdict(NonZeroU64::MAX);
@@ -65,14 +65,19 @@ impl Verdict {
         self.is_denied() && self.0.get() & Verdict::BLOCKED != 0
     }
 
-    #[cfg(feature = "valkey")]
-    fn is_overloaded(self) -> bool {
+    pub(crate) fn is_overloaded(self) -> bool {
         self.is_denied() && self.0.get() & Verdict::OVERLOADED != 0
     }
 
     /// Returns the denial of another member, for the same reason.
     fn at(self, position: usize) -> Verdict {
         Verdict(Verdict::denied_by(position).0 | (self.0.get() & Verdict::REASONS))
+    }
+
+    /// Says of a denial that the node has too many calls for a store.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn overloaded(self) -> Verdict {
+        Verdict(self.0 | Verdict::OVERLOADED)
     }
 
     fn blocked(self) -> Verdict {
@@ -263,30 +268,6 @@ impl Decision {
         self.verdict.is_blocked()
     }
 
-    /// Whether the call was denied because this node has more calls for the store of its shared limits than it can make in
-    /// time. The bucket was not charged, unless the call was on its way; whether it has the units is not known.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::Decision;
-    /// let denied = Decision::to_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
-    /// assert!(!denied.overloaded()); // denied by its bucket
-    /// ```
-    #[cfg(feature = "valkey")]
-    #[inline]
-    pub fn overloaded(&self) -> bool {
-        self.verdict.is_overloaded()
-    }
-
-    /// Makes the denial of a call that the node could not ask the store for in time.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn overload(retry_in: Duration) -> Decision {
-        let denied = Decision::to_spend(false, 0, retry_in, retry_in);
-        Decision { verdict: Verdict(denied.verdict.0 | Verdict::OVERLOADED), ..denied }
-    }
-
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
     #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
@@ -300,12 +281,6 @@ impl Decision {
     #[inline]
     pub(crate) fn in_shadow(self) -> Decision {
         Decision { verdict: Verdict::ALLOWED, ..self }
-    }
-
-    /// Returns the same answer with the figures of another decision.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn with_figures_of(self, other: Decision) -> Decision {
-        Decision { verdict: self.verdict, ..other }
     }
 
     /// Names the batch's member at `position` as the one that denies, if this is a denial.
@@ -366,8 +341,7 @@ impl Eq for Decision {}
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Decision");
-        #[cfg(feature = "valkey")]
-        if self.overloaded() {
+        if self.verdict.is_overloaded() {
             shown.field("overloaded", &true);
         }
         shown

@@ -39,6 +39,7 @@ struct Repr {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "some kinds are of optional parts")]
 pub(crate) enum ErrorKind {
     Limit,
     Name,
@@ -48,26 +49,19 @@ pub(crate) enum ErrorKind {
     Block,
     Config,
     Io,
-    #[cfg(feature = "snapshot")]
     Snapshot,
-    #[cfg(feature = "valkey")]
+    /// A handle of local limits was asked for a limit that is shared.
     NeedsStore,
-    #[cfg(feature = "valkey")]
     Leased,
     /// Of one bucket, or of the address of the store: other calls may succeed, or none ever will.
-    #[cfg(feature = "valkey")]
     Store,
     /// The store is not there, does not answer in time, or refuses all calls.
-    #[cfg(feature = "valkey")]
     StoreOutage,
     /// The call was sent, and had no answer in time.
-    #[cfg(feature = "valkey")]
     StoreLate,
     /// The call was sent and had no answer in time, and too many others were under way beside it.
-    #[cfg(feature = "valkey")]
     StoreCrowded,
     /// This node has more calls for the store than it can make: the call was not sent.
-    #[cfg(feature = "valkey")]
     StoreOverload,
 }
 
@@ -140,6 +134,18 @@ impl Error {
         let kind = if unread == faults.len() { ErrorKind::Io } else { ErrorKind::Config };
         let (message, has_unread_file) = (String::new(), unread > 0);
         Error(Arc::new(Repr { kind, message, faults, has_unread_file, source: None }))
+    }
+
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the error is of the store of shared limits. Its text has the store's address and a key.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn is_of_store(&self) -> bool {
+        use ErrorKind::{Store, StoreCrowded, StoreLate, StoreOutage, StoreOverload};
+        matches!(self.0.kind, Store | StoreCrowded | StoreLate | StoreOutage | StoreOverload)
     }
 
     /// Whether the numbers of a limit are out of range.
@@ -273,79 +279,6 @@ impl Error {
     #[cfg(feature = "snapshot")]
     pub fn is_invalid_snapshot(&self) -> bool {
         self.0.kind == ErrorKind::Snapshot
-    }
-
-    /// Whether only the store can tell, because the limit is [shared](crate::docs::shared): call the form of the method
-    /// that asks the store, such as [`spend_shared`](crate::KeyedLimit::spend_shared). Nothing was charged.
-    #[cfg(feature = "valkey")]
-    pub fn needs_store(&self) -> bool {
-        self.0.kind == ErrorKind::NeedsStore
-    }
-
-    /// Whether a reservation or an estimate was asked of a [leased](crate::limits::Shared::Leased) limit, which has none:
-    /// only [exact](crate::limits::Shared::Exact) ones have. Nothing was charged.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::limits::{LimitOptions, Shared};
-    /// # use tollgate::shared::Store;
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
-    /// let leased = LimitOptions::default().shared(Shared::Leased);
-    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
-    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
-    /// assert!(users.spend_estimate_blocking("alice", 1).unwrap_err().is_leased());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[cfg(feature = "valkey")]
-    pub fn is_leased(&self) -> bool {
-        self.0.kind == ErrorKind::Leased
-    }
-
-    /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.
-    /// Spends and checks fail so only for the last reason: otherwise the limit's
-    /// [policy](crate::limits::LimitOptions::on_error) decides them.
-    /// After a call that did not answer in time the buckets may be charged or not.
-    #[cfg(feature = "valkey")]
-    pub fn is_store_failure(&self) -> bool {
-        self.0.kind == ErrorKind::Store || self.is_undecided()
-    }
-
-    /// Whether the store has not decided the call: see [`is_store_outage`](Self::is_store_outage) and
-    /// [`is_store_overload`](Self::is_store_overload).
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_undecided(&self) -> bool {
-        self.is_store_outage() || self.is_store_overload()
-    }
-
-    /// Whether this node has more calls for the store than it can make, which says nothing about the store.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_store_overload(&self) -> bool {
-        self.0.kind == ErrorKind::StoreCrowded || self.is_unsent()
-    }
-
-    /// Says of a call without an answer in time that too many were under way beside it: that is no outage.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn in_a_crowd(self) -> Error {
-        match self.0.kind {
-            ErrorKind::StoreLate => Error::new(ErrorKind::StoreCrowded, &*self.0.message),
-            _ => self,
-        }
-    }
-
-    /// Whether it is sure that the store never has the call.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_unsent(&self) -> bool {
-        self.0.kind == ErrorKind::StoreOverload
-    }
-
-    /// Whether the store decides no call at present, so that the policy of each limit decides.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn is_store_outage(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::StoreOutage | ErrorKind::StoreLate)
     }
 
     /// Whether a file could not be read or written, or a thread not be started. If one of two limits files cannot be

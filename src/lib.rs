@@ -279,6 +279,8 @@ pub mod block {
 /// Counters and statistics: [`Limiter::counters`], [`Limiter::stats`], [`Limiter::top_denied`].
 pub mod metrics {
     pub use crate::observe::counters::{Counters, LimitCounters};
+    #[cfg(feature = "valkey")]
+    pub use crate::observe::shared::SharedCounts;
     pub use crate::observe::stats::Stats;
     #[cfg(feature = "valkey")]
     pub use crate::observe::store_counters::{ClockSteps, StoreCounters, StoreErrors};

@@ -24,20 +24,7 @@ pub(crate) enum Rule {
 /// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a fixed
 /// window its start in ms, else 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ChargeMark(u64);
-
-#[cfg(feature = "valkey")]
-impl ChargeMark {
-    /// The interval in ns by which units of gcra were charged.
-    pub(crate) fn interval_ns(self) -> u64 {
-        self.0
-    }
-
-    /// The start of the window that was charged, in the ms of its word. `None`: the charge was of no window.
-    pub(crate) fn window_ms(self) -> Option<u64> {
-        (self.0 > 0).then_some(self.0)
-    }
-}
+pub(crate) struct ChargeMark(pub(crate) u64);
 
 const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
@@ -204,21 +191,6 @@ impl Rule {
     /// does not.
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
         !matches!(self, Rule::Gcra(_))
-    }
-
-    /// The ms in which all units of a bucket by this rule are out of it, `by` a rule that a factor may have scaled. 0 unless both
-    /// are windows or leaky buckets.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn full_in_ms_by(&self, by: &Rule) -> u64 {
-        match (self, by) {
-            (Rule::Window(own), Rule::Window(by)) => {
-                by.window_ms.saturating_mul(own.quota.div_ceil(by.quota).into())
-            }
-            (Rule::LeakyBucket(own), Rule::LeakyBucket(by)) => {
-                by.drip_rate_ms.saturating_mul(own.size.div_ceil(by.drip_size).into())
-            }
-            _ => 0,
-        }
     }
 
     /// See [`Algorithm::unit_ns`]. A window can end, and a leaky bucket can drip, right after a charge.

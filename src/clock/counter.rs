@@ -2,7 +2,7 @@
 
 /// The processor's time-stamp counter, and the length of its tick.
 #[derive(Clone)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     counter: quanta::Clock,
     origin: u64,
     /// The length of a tick, in 2^-64 ns: exact to a nanosecond in 2^63 ticks.

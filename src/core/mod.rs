@@ -7,11 +7,12 @@ pub(crate) mod generation;
 pub(crate) mod largest_factors;
 #[cfg(any(feature = "valkey", all(test, tollgate_loom)))]
 pub(crate) mod lease_words;
+#[cfg(not(feature = "valkey"))]
+mod no_store;
 pub(crate) mod places;
 pub(crate) mod reloads;
 pub(crate) mod returns;
-#[cfg(feature = "valkey")]
-pub(crate) mod shared;
+pub(crate) mod shared_part;
 pub(crate) mod spent;
 pub(crate) mod state;
 pub(crate) mod sweep_clock;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::core::generation::Generation;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::error::Error;
 use crate::store::pin;
@@ -78,15 +78,14 @@ impl Reloads {
     }
 }
 
-impl SharedState {
+impl LimiterState {
     /// Migrates all cells and shared buckets to `generation`, and publishes it again without the generation before.
     pub(crate) fn renew(&self, generation: &Generation) -> Arc<Generation> {
         // No pin is held over the whole migration, so that retired segments can be freed on the way.
         let view = LimitsView { inner: self, generation };
         self.store.renew(&view);
-        #[cfg(feature = "valkey")]
-        if let Some(leases) = &self.leases {
-            leases.words.renew(view);
+        if let Some(part) = &self.shared {
+            part.renew(view);
         }
         for (index, _) in generation.limits.by_index() {
             generation.migrate_shared(index);

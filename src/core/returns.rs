@@ -7,7 +7,7 @@
 use crate::algorithm::gcra::Gcra;
 use crate::core::places::{Place, PlacesOf};
 use crate::core::spent::{Charge, ChargedTo, Spent};
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::store::key::KeyRef;
@@ -45,7 +45,7 @@ impl ReturnableCharge {
     /// limit, or its override has ended.
     pub(crate) fn with_bucket<R>(
         &self,
-        inner: &SharedState,
+        inner: &LimiterState,
         key: KeyRef<'_>,
         mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>) -> Result<R, Outdated>,
     ) -> Option<R> {
@@ -77,7 +77,7 @@ impl ReturnableCharge {
     }
 
     /// Returns `units` units, if the limit still applies. Returns whether it does.
-    pub(crate) fn give_back(&self, inner: &SharedState, key: KeyRef<'_>, units: u64) -> bool {
+    pub(crate) fn give_back(&self, inner: &LimiterState, key: KeyRef<'_>, units: u64) -> bool {
         let read_ns = inner.clock.now_ns();
         let returned = self.with_bucket(inner, key, |view, key| {
             let now_ns = view.return_ns(read_ns);
@@ -90,7 +90,7 @@ impl ReturnableCharge {
     }
 }
 
-impl SharedState {
+impl LimiterState {
     /// Drops the vacant places of a key whose bucket was refunded or reset by hand.
     #[inline(never)]
     pub(crate) fn forget_places(&self, key: KeyRef<'_>, fingerprint: Fingerprint) {

@@ -6,8 +6,7 @@ use crate::core::block_list::BlockList;
 use crate::core::generation::Generation;
 use crate::core::places::VacantPlaces;
 use crate::core::reloads::Reloads;
-#[cfg(feature = "valkey")]
-use crate::core::shared::{StoreHandle, leases::Leases, outage::Outage};
+use crate::core::shared_part::SharedPart;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::core::view::LimitsView;
@@ -20,7 +19,7 @@ use crate::util::coverage::{self, Race};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
 
 /// The state that all clones and handles of a limiter share.
-pub(crate) struct SharedState {
+pub(crate) struct LimiterState {
     pub(crate) enabled: Switch,
     pub(crate) generation: Published<Generation>,
     pub(crate) clock: Clock,
@@ -35,19 +34,12 @@ pub(crate) struct SharedState {
     pub(crate) reloads: Reloads,
     pub(crate) top_denied: Option<TopDenied>,
     /// The store of limits that several nodes share.
-    #[cfg(feature = "valkey")]
-    pub(crate) shared: Option<StoreHandle>,
-    /// The units that this node has taken ahead. `None` without a store, or if the clock does not measure its time.
-    #[cfg(feature = "valkey")]
-    pub(crate) leases: Option<Leases>,
-    /// Whether that store answers.
-    #[cfg(feature = "valkey")]
-    pub(crate) outage: Outage,
+    pub(crate) shared: Option<Box<dyn SharedPart>>,
     #[cfg(feature = "tracing")]
     pub(crate) denials: Option<Denials>,
 }
 
-impl SharedState {
+impl LimiterState {
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
         // Relaxed: as in `set_enabled`.
@@ -97,9 +89,8 @@ impl SharedState {
         let swept = {
             let guard = pin();
             let view = self.view(&guard);
-            #[cfg(feature = "valkey")]
-            if let Some(leases) = &self.leases {
-                leases.words.sweep(cells, now_ns, view);
+            if let Some(part) = &self.shared {
+                part.sweep(cells, now_ns, view);
             }
             self.store.sweep(cells, now_ns, &view)
         };
@@ -109,9 +100,8 @@ impl SharedState {
             self.places.drop_passed(now_ns);
             self.places.collect();
             self.store.free_unread();
-            #[cfg(feature = "valkey")]
-            if let Some(leases) = &self.leases {
-                leases.words.free_unread();
+            if let Some(part) = &self.shared {
+                part.free_unread();
             }
             self.free_replaced();
         }

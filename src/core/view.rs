@@ -7,7 +7,7 @@ use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -22,7 +22,7 @@ use crate::util::sync::Ordering;
 /// some of each.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitsView<'g> {
-    pub(crate) inner: &'g SharedState,
+    pub(crate) inner: &'g LimiterState,
     pub(crate) generation: &'g Generation,
 }
 

@@ -42,7 +42,7 @@ mod structured;
 mod style;
 mod text;
 #[cfg(feature = "tower")]
-mod tower;
+pub(crate) mod tower;
 
 pub use client::{ClientAddress, Forwarding};
 pub use error::SetupError;
@@ -59,5 +59,3 @@ pub use tower::{
     Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report,
     ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
 };
-#[cfg(all(feature = "tower", feature = "valkey"))]
-pub use tower::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};

@@ -97,7 +97,7 @@ impl KeyedLimit {
     }
 
     /// Explains which entry applies to an id at the limiter's time.
-    pub(super) fn entries_that_apply(&self, id: Id<'_>) -> Result<Explanation, Error> {
+    pub(crate) fn entries_that_apply(&self, id: Id<'_>) -> Result<Explanation, Error> {
         // Not pinned while all overrides are compared with the id: there may be millions.
         let (limits, now) = {
             let guard = pin();

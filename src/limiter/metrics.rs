@@ -2,6 +2,7 @@
 
 use crate::limiter::Limiter;
 use crate::observe::counters::{Counters, LimitCounters};
+use crate::observe::shared::SharedCounts;
 use crate::observe::top_denied::{DeniedId, TopDenied};
 use crate::store::pin;
 use crate::util::sync::Ordering;
@@ -48,16 +49,9 @@ impl Limiter {
                     cost: counted.cost,
                     shadow_denied: tally.shadow_denied(),
                     errors: tally.errors(),
-                    #[cfg(feature = "valkey")]
-                    is_shared: entry.is_shared(),
-                    #[cfg(feature = "valkey")]
-                    allowed_by_lease: counted.allowed_by_lease,
-                    #[cfg(feature = "valkey")]
-                    denied_by_lease: counted.denied_by_lease,
-                    #[cfg(feature = "valkey")]
-                    allowed_without_store: tally.without_store().0,
-                    #[cfg(feature = "valkey")]
-                    denied_without_store: tally.without_store().1,
+                    shared: entry
+                        .is_shared()
+                        .then(|| SharedCounts::new(counted.by_lease, tally.without_store())),
                 }
             })
             .collect();
@@ -66,8 +60,7 @@ impl Limiter {
             is_counting: generation.tallies.is_counting(),
             stats: inner.stats(),
             generation: generation.number,
-            #[cfg(feature = "valkey")]
-            store: self.store_counters(),
+            store: inner.shared.as_ref().map(|part| part.counters(inner)),
             // Relaxed: a figure for operators.
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),

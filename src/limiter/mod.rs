@@ -7,15 +7,12 @@ mod config;
 pub(crate) mod explain;
 pub(crate) mod handle;
 pub(crate) mod metrics;
-#[cfg(feature = "valkey")]
 mod needs_store;
 pub(crate) mod options;
 pub(crate) mod reload;
 pub(crate) mod reserve;
 pub(crate) mod scaled;
 pub(crate) mod shadow;
-#[cfg(feature = "valkey")]
-pub(crate) mod shared;
 pub(crate) mod sweeper;
 
 use std::fmt;
@@ -28,15 +25,15 @@ use crate::core::block_list::BlockList;
 use crate::core::generation::Generation;
 use crate::core::places::VacantPlaces;
 use crate::core::reloads::Reloads;
-#[cfg(feature = "valkey")]
-use crate::core::shared::{StoreHandle, leases::Leases};
-use crate::core::state::SharedState;
+use crate::core::shared_part::StartShared;
+use crate::core::state::LimiterState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
 use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::batch::{Batch, Member};
 use crate::limiter::handle::KeyedLimit;
+use crate::limiter::needs_store::needs_store;
 use crate::limiter::options::LimiterOptions;
 use crate::limiter::sweeper::{SweepOptions, Sweeper};
 use crate::limits::Limits;
@@ -44,8 +41,6 @@ use crate::limits::Limits;
 use crate::observe::events::Denials;
 use crate::observe::stats::Stats;
 use crate::observe::top_denied::TopDenied;
-#[cfg(feature = "valkey")]
-use crate::shared::Store as SharedBy;
 use crate::store::{Published, Store, Swept, pin};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
 use crate::util::time::system_now;
@@ -74,7 +69,7 @@ use crate::util::time::system_now;
 /// ```
 #[derive(Clone)]
 pub struct Limiter {
-    pub(crate) inner: Arc<SharedState>,
+    pub(crate) inner: Arc<LimiterState>,
 }
 
 impl Limiter {
@@ -137,25 +132,16 @@ impl Limiter {
         options: LimiterOptions,
         debt: CarryOver,
     ) -> Limiter {
-        #[cfg(feature = "valkey")]
-        let shared = options
-            .store
-            .clone()
-            .or_else(|| limits.store().map(SharedBy::of_section))
-            .map(|it| it.0);
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
-        #[cfg(feature = "valkey")]
         let max_keys = options.size().max_keys;
         let clock = options.clock.unwrap_or_default();
-        #[cfg(feature = "valkey")]
-        let leases = shared
-            .as_ref()
-            .filter(|shared: &&StoreHandle| clock.is_of_machine() || shared.store.is_on(&clock))
-            .map(|_| Leases::new(max_keys));
+        let given = options.shared_by.as_deref();
+        let shared_by = given.or_else(|| limits.store().map(|store| store as &dyn StartShared));
+        let shared = shared_by.map(|store| store.start(&clock, max_keys));
         let clocks = (clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let generation = Generation::first(limits, clocks, is_counting, &store, debt);
-        let inner = SharedState {
+        let inner = LimiterState {
             enabled: Switch::new(true),
             sweep_clock: SweepClock::new(&clock),
             clock,
@@ -167,12 +153,7 @@ impl Limiter {
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
-            #[cfg(feature = "valkey")]
             shared,
-            #[cfg(feature = "valkey")]
-            leases,
-            #[cfg(feature = "valkey")]
-            outage: Default::default(),
             #[cfg(feature = "tracing")]
             denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
             generation: Published::new(Arc::new(generation)),
@@ -209,6 +190,15 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn limit(&self, name: &str) -> Result<KeyedLimit, Error> {
+        let limit = self.handle_of(name)?;
+        if limit.is_shared() {
+            return Err(needs_store(name));
+        }
+        Ok(limit)
+    }
+
+    /// Returns a handle for a limit, local or shared.
+    pub(crate) fn handle_of(&self, name: &str) -> Result<KeyedLimit, Error> {
         let guard = pin();
         let generation = self.inner.generation.get(&guard);
         let index = generation.limits.index_of(name)?;
@@ -220,8 +210,6 @@ impl Limiter {
             name: entry.name.as_ref().into(),
             format: entry.format,
             stripes: tally.stripes.clone(),
-            #[cfg(feature = "valkey")]
-            is_leased: entry.sharing().lease().is_some(),
             tally,
         })
     }

@@ -1,11 +1,11 @@
-//! The error of calls without I/O for limits that only a store knows.
+//! The error of local handles for limits that nodes share.
 
 use crate::error::{Error, ErrorKind};
 
 #[cold]
 pub(super) fn needs_store(name: &str) -> Error {
     let text = format!(
-        "{name} is shared, and only the store knows its buckets: a call that asks the store has `_shared` or `_blocking` in its name, such as spend_shared; a layer needs with_store()"
+        "{name} is shared, and only the store knows its buckets: its handle is that of Limiter::shared, and a layer takes it by Rule::shared"
     );
     Error::new(ErrorKind::NeedsStore, text)
 }

@@ -1,10 +1,11 @@
 //! Defines [`LimiterOptions`]: how a limiter keeps its buckets.
 
+use std::sync::Arc;
+
 use crate::clock::Clock;
 use crate::core::at_cap::AtCap;
+use crate::core::shared_part::StartShared;
 use crate::observe::top_denied::TopDenied;
-#[cfg(feature = "valkey")]
-use crate::shared::Store;
 use crate::store::{Engine, StoreSize};
 
 /// Sets a limiter's clock, its table, the number of its buckets, and what it counts.
@@ -32,8 +33,7 @@ pub struct LimiterOptions {
     pub(crate) at_cap: AtCap,
     pub(crate) counting: bool,
     pub(crate) top_denied: usize,
-    #[cfg(feature = "valkey")]
-    pub(crate) store: Option<Store>,
+    pub(crate) shared_by: Option<Arc<dyn StartShared>>,
     #[cfg(feature = "tracing")]
     pub(crate) log_denials: u32,
 }
@@ -50,8 +50,7 @@ impl Default for LimiterOptions {
             at_cap: AtCap::default(),
             counting: false,
             top_denied: 0,
-            #[cfg(feature = "valkey")]
-            store: None,
+            shared_by: None,
             #[cfg(feature = "tracing")]
             log_denials: 0,
         }
@@ -283,22 +282,6 @@ impl LimiterOptions {
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {
         LimiterOptions { log_denials: one_in, ..self }
-    }
-
-    /// Sets the store of [shared](crate::limits::Shared) limits. Default: none.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use tollgate::shared::Store;
-    /// # use tollgate::{Clock, Limiter, LimiterOptions, Limits};
-    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
-    /// # let _ = limiter;
-    /// ```
-    #[cfg(feature = "valkey")]
-    pub fn store(self, store: Store) -> LimiterOptions {
-        LimiterOptions { store: Some(store), ..self }
     }
 
     pub(crate) fn size(&self) -> StoreSize {

@@ -1,7 +1,7 @@
 //! Shadow buckets: a key's second bucket, under the shadow limit that is tried beside the enforced limit.
 
 use crate::algorithm::factor::Factor;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::limiter::handle::Call;
@@ -9,7 +9,7 @@ use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
-impl SharedState {
+impl LimiterState {
     /// Repeats a call for a key's bucket on the key's shadow bucket, if it has one, and returns whether the shadow
     /// limit would have denied the call. The shadow limit is looked up now: a reload may have replaced it since the
     /// decision. It changes no decision of the enforced limit.

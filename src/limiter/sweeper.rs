@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::error::Error;
 use crate::store::Swept;
 use crate::util::background::{Stop, Ticker};
@@ -79,7 +79,10 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    pub(crate) fn start(inner: &Arc<SharedState>, options: SweepOptions) -> Result<Sweeper, Error> {
+    pub(crate) fn start(
+        inner: &Arc<LimiterState>,
+        options: SweepOptions,
+    ) -> Result<Sweeper, Error> {
         let limiter = Arc::downgrade(inner);
         let tick = move |stop: &Stop| {
             let Some(inner) = limiter.upgrade() else {
@@ -99,7 +102,7 @@ impl Sweeper {
 }
 
 /// Makes one pass over the table, in at most as many steps as the table has parts.
-fn sweep_all(inner: &SharedState, step: usize, stop: &Stop) {
+fn sweep_all(inner: &LimiterState, step: usize, stop: &Stop) {
     let mut pass = Swept::default();
     while !stop.requested() && !pass.finished {
         let swept = inner.sweep(step);

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::decision::Decision;
 use crate::limit::Limit;
-#[cfg(feature = "valkey")]
-use crate::limits::Shared;
+use crate::limits::sharing::Sharing;
 use crate::limits::{IdFormat, LimitMode, Location};
 
 /// Explains which entry of the limits applies to an id, and what its bucket would answer to a call.
@@ -48,9 +47,8 @@ pub struct Explanation {
     pub limit: Option<Limit>,
     /// Whether the limit denies calls.
     pub mode: LimitMode,
-    /// Where the limit's buckets are.
-    #[cfg(feature = "valkey")]
-    pub shared: Shared,
+    #[allow(dead_code, reason = "for shared limits")]
+    pub(crate) sharing: Sharing,
     /// The shadow limit. Only a default has one: an override replaces both.
     pub shadow: Option<Limit>,
     /// The units that the bucket may owe beyond its burst.

@@ -17,6 +17,9 @@ mod options;
 mod read;
 mod registry;
 #[cfg(feature = "valkey")]
+pub(crate) mod sharing;
+#[cfg(not(feature = "valkey"))]
+#[path = "no_sharing.rs"]
 mod sharing;
 #[cfg(feature = "valkey")]
 pub(crate) mod store_address;
@@ -50,14 +53,15 @@ pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };
-#[cfg(feature = "valkey")]
-pub(crate) use sharing::FIRST_LEASE;
-#[cfg(feature = "valkey")]
-pub use sharing::{OnError, Shared};
-#[cfg(feature = "valkey")]
-pub use store_options::StoreOptions;
+#[cfg(not(feature = "valkey"))]
+pub(crate) use sharing::StoreOptions;
 #[cfg(feature = "watch")]
 pub(crate) use yaml::{FileCopy, Identity};
+#[cfg(feature = "valkey")]
+pub use {
+    sharing::{OnError, Shared},
+    store_options::StoreOptions,
+};
 
 /// How much of a given text a message shows.
 const SHOWN_MAX_CHARS: usize = 64;

@@ -32,11 +32,6 @@ pub(crate) const BOULDER: &[(&str, IdFormat)] = &[];
 /// The name of the section of the store in a limits file. No limit has it.
 pub(crate) const STORE: &str = "store";
 
-/// What [`STORE`] is, for messages.
-#[cfg(all(not(feature = "valkey"), any(feature = "yaml", feature = "serde")))]
-pub(crate) const STORE_SECTION: &str =
-    "the name store is reserved for the section of the store that limits share";
-
 /// Why no limit is called [`STORE`].
 pub(crate) const STORE_IS_RESERVED: &str = "the name store is reserved for the section of the store that limits share: give the limit another name";
 

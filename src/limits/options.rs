@@ -5,12 +5,7 @@ use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
-#[cfg(feature = "valkey")]
-use {
-    crate::algorithm::factor::Factor,
-    crate::limits::sharing::{OnError, Shared, Sharing},
-    std::time::Duration,
-};
+use crate::limits::sharing::Sharing;
 
 /// Whether a limit denies calls. In YAML it has the name in backquotes. See [`LimitOptions::mode`].
 ///
@@ -74,7 +69,6 @@ pub struct LimitOptions {
     pub(crate) mode: LimitMode,
     pub(crate) shadow: Option<Limit>,
     pub(crate) max_debt: u64,
-    #[cfg(feature = "valkey")]
     pub(crate) sharing: Sharing,
 }
 
@@ -136,66 +130,6 @@ impl LimitOptions {
     /// ```
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
-    }
-}
-
-#[cfg(feature = "valkey")]
-impl LimitOptions {
-    /// Sets where the buckets are: in each node, or in a [store](crate::limits::StoreOptions) that several nodes share.
-    /// The other four options need a shared limit. A shared limit has a built-in algorithm and no [shadow
-    /// limit](Self::shadow). Default: [`Shared::Local`].
-    ///
-    /// ```
-    /// use tollgate::limits::{LimitOptions, Shared};
-    /// let leased = LimitOptions::default().shared(Shared::Leased);
-    /// ```
-    pub fn shared(self, shared: Shared) -> LimitOptions {
-        LimitOptions { sharing: Sharing { shared, ..self.sharing }, ..self }
-    }
-
-    /// Sets the decision while the store does not answer. Default: [`OnError::Local`].
-    ///
-    /// ```
-    /// use tollgate::limits::{LimitOptions, OnError, Shared};
-    /// let strict = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
-    /// ```
-    pub fn on_error(self, on_error: OnError) -> LimitOptions {
-        LimitOptions { sharing: Sharing { on_error: Some(on_error), ..self.sharing }, ..self }
-    }
-
-    /// Sets the part of the limit that a node gives out by itself while the store does not answer: more than 0, at most
-    /// 1. Under [`OnError::Deny`] there is none. Default: 0.1.
-    ///
-    /// ```
-    /// use tollgate::limits::{LimitOptions, Shared};
-    /// let of_four_nodes = LimitOptions::default().shared(Shared::Leased).fraction("0.25".parse()?);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn fraction(self, fraction: Factor) -> LimitOptions {
-        LimitOptions { sharing: Sharing { fraction: Some(fraction), ..self.sharing }, ..self }
-    }
-
-    /// Sets how long [`OnError::Allow`] allows calls: from 1 ms to 1 h. In a file it is `for`. Default: 30 s.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::limits::{LimitOptions, OnError, Shared};
-    /// let lenient = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Allow);
-    /// let lenient = lenient.allow_for(Duration::from_secs(5));
-    /// ```
-    pub fn allow_for(self, time: Duration) -> LimitOptions {
-        LimitOptions { sharing: Sharing { allow_for: Some(time), ..self.sharing }, ..self }
-    }
-
-    /// Sets the length of a lease under [`Shared::Leased`]: from 200 ms to 10 s, the same on all nodes. Default: 1 s.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::limits::{LimitOptions, Shared};
-    /// let leased = LimitOptions::default().shared(Shared::Leased).lease(Duration::from_secs(2));
-    /// ```
-    pub fn lease(self, time: Duration) -> LimitOptions {
-        LimitOptions { sharing: Sharing { lease: Some(time), ..self.sharing }, ..self }
     }
 }
 

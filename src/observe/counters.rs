@@ -4,9 +4,8 @@ use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::LimitMode;
+use crate::observe::shared::{SharedCounts, StoreCounters};
 use crate::observe::stats::Stats;
-#[cfg(feature = "valkey")]
-use crate::observe::store_counters::StoreCounters;
 
 /// Holds a limiter's figures at one moment. Made by [`Limiter::counters`](crate::Limiter::counters), which has an
 /// example.
@@ -35,9 +34,8 @@ pub struct Counters {
     pub stats: Stats,
     /// The generation of the limits that apply: see [`Reloaded::generation`](crate::reload::Reloaded).
     pub generation: u64,
-    /// The store of the shared limits; `None` if the limiter has none.
-    #[cfg(feature = "valkey")]
-    pub store: Option<StoreCounters>,
+    #[allow(dead_code, reason = "for shared limits")]
+    pub(crate) store: Option<StoreCounters>,
     /// Reloads that failed, including files that a watcher could not apply.
     pub reload_errors: u64,
     /// The time of the last successful reload by the system's clock, even if it changed nothing.
@@ -89,21 +87,6 @@ pub struct LimitCounters {
     pub shadow_denied: u64,
     /// Calls that failed: an invalid id, or a cost above the burst. 0 unless the limiter counts.
     pub errors: u64,
-    /// Whether several nodes share the limit.
-    #[cfg(feature = "valkey")]
-    pub is_shared: bool,
-    /// Those of [`allowed`](Self::allowed) that a lease of this node has decided, without the store. 0 unless the limiter
-    /// counts.
-    #[cfg(feature = "valkey")]
-    pub allowed_by_lease: u64,
-    /// Those of [`denied`](Self::denied) for which this node kept a denial by the store. 0 unless the limiter counts.
-    #[cfg(feature = "valkey")]
-    pub denied_by_lease: u64,
-    /// Spends that the limit's [policy](crate::limits::LimitOptions::on_error) allowed while the store did not answer. Those
-    /// of a limit in shadow mode are counted as the policy would decide them. Always counted.
-    #[cfg(feature = "valkey")]
-    pub allowed_without_store: u64,
-    /// Spends that the policy denied while the store did not answer. Always counted.
-    #[cfg(feature = "valkey")]
-    pub denied_without_store: u64,
+    #[allow(dead_code, reason = "for shared limits")]
+    pub(crate) shared: Option<SharedCounts>,
 }

@@ -16,7 +16,7 @@ use crate::util::sync::{Figure, Ordering};
 /// The most characters of a key in an event.
 const MAX_KEY_CHARS: usize = 64;
 /// The most characters of an error in an event.
-const MAX_ERROR_CHARS: usize = 512;
+pub(crate) const MAX_ERROR_CHARS: usize = 512;
 
 /// Logs a reload: the generation of the limits that apply now and whether they changed, or the error.
 pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
@@ -42,34 +42,6 @@ pub(crate) fn overflow(outcome: &'static str, count: u64) {
     if count.is_power_of_two() {
         warn!(target: "tollgate", outcome, count, "no room for a new key");
     }
-}
-
-/// Logs, at a new connection to a store, what is wrong with its settings.
-#[cfg(feature = "valkey")]
-pub(crate) fn store_warning(store: &str, warning: &str) {
-    warn!(target: "tollgate", store, warning, "the store may forget buckets");
-}
-
-/// Logs the 1st, 2nd, 4th, 8th and so on of the answers of a store that cannot be used, such as a text that is no bucket.
-#[cfg(feature = "valkey")]
-pub(crate) fn unusable_answer(error: &Error, count: u64) {
-    if count.is_power_of_two() {
-        let error = shown(&error.to_string(), MAX_ERROR_CHARS);
-        warn!(target: "tollgate", %error, count, "an answer of the store cannot be used");
-    }
-}
-
-/// Logs that the store does not decide calls any more, and why.
-#[cfg(feature = "valkey")]
-pub(crate) fn outage_began(error: &Error) {
-    let error = shown(&error.to_string(), MAX_ERROR_CHARS);
-    warn!(target: "tollgate", %error, "shared limits are decided without the store");
-}
-
-/// Logs that the store decides calls again.
-#[cfg(feature = "valkey")]
-pub(crate) fn outage_ended(length: Duration) {
-    info!(target: "tollgate", ?length, "shared limits are decided by the store again");
 }
 
 /// A key of a limit, with all that an event shows of it.

@@ -3,7 +3,7 @@
 use metrics::{Label, counter, gauge};
 
 use crate::observe::counters::Counters;
-use crate::observe::families::Kind;
+use crate::observe::sample::Kind;
 
 impl Counters {
     /// Publishes these counters: see [`Limiter::publish_metrics`](crate::Limiter::publish_metrics).

@@ -5,27 +5,8 @@ use std::time::UNIX_EPOCH;
 use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::counters::{Counters, LimitCounters};
-#[cfg(feature = "valkey")]
-use crate::observe::store_counters::ClockSteps;
-
-/// Samples of one name.
-pub(crate) struct Family<'c> {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) help: &'static str,
-    pub(crate) samples: Vec<Sample<'c>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Counter,
-    Gauge,
-}
-
-pub(crate) struct Sample<'c> {
-    pub(crate) labels: Vec<(&'static str, &'c str)>,
-    pub(crate) value: u64,
-}
+use crate::observe::sample::{Family, Kind, Sample, one};
+use crate::observe::shared::{SharedCounts, add_shared};
 
 impl Counters {
     /// All families. Those of counted calls are left out if the limiter does not count.
@@ -44,8 +25,10 @@ impl Counters {
         add("tollgate_shadow_denied_total", Counter,
             "Spends that a limit in shadow mode, or the shadow beside a limit, would have denied.",
             self.by_limit(|limit| Some(limit.shadow_denied)));
-        #[cfg(feature = "valkey")]
-        self.add_shared(&mut add);
+        if let Some(store) = &self.store {
+            let by_outcome = |of: fn(&SharedCounts) -> (u64, u64)| self.by_outcome(|limit| limit.shared.as_ref().map(of));
+            add_shared(store, self.is_counting, by_outcome, &mut add);
+        }
         if self.is_counting {
             add("tollgate_errors_total", Counter, "Calls that failed: a bad id, or a cost above the burst.",
                 self.by_limit(|limit| Some(limit.errors)));
@@ -76,46 +59,6 @@ impl Counters {
         families
     }
 
-    /// Adds the families of the store and of the limits that share it, if there is one.
-    #[cfg(feature = "valkey")]
-    #[rustfmt::skip]
-    fn add_shared<'c>(&'c self, add: &mut impl FnMut(&'static str, Kind, &'static str, Vec<Sample<'c>>)) {
-        use Kind::{Counter, Gauge};
-        let Some(store) = &self.store else { return };
-        let by = |label, values: Vec<(&'static str, u64)>| {
-            values.into_iter().map(|(name, value)| Sample { labels: vec![(label, name)], value }).collect()
-        };
-        if self.is_counting {
-            add("tollgate_lease_decisions_total", Counter, "Spends of shared limits that the node has decided, by a lease or by a denial that it kept.",
-                self.by_outcome(|limit| limit.is_shared.then_some((limit.allowed_by_lease, limit.denied_by_lease))));
-        }
-        add("tollgate_policy_decisions_total", Counter, "Spends of shared limits that on_error has decided, because the store did not.",
-            self.by_outcome(|limit| limit.is_shared.then_some((limit.allowed_without_store, limit.denied_without_store))));
-        add("tollgate_store_calls_total", Counter, "Calls to the store of shared limits.", one(store.calls));
-        let errors = &store.errors;
-        add("tollgate_store_errors_total", Counter, "Calls that the store has not decided.", by("kind", vec![
-            ("timeout", errors.timeout),
-            ("no_connection", errors.no_connection),
-            ("paused", errors.paused),
-            ("refused", errors.refused),
-            ("unknown_text", errors.unknown_text),
-            ("overload", errors.overload),
-        ]));
-        add("tollgate_store_scripts_sent_total", Counter, "Scripts whose text was sent, because the server did not know them.", one(store.scripts_sent));
-        add("tollgate_store_paused", Gauge, "1 if the store is not asked after failures.", one(store.is_paused.into()));
-        add("tollgate_store_outage", Gauge, "1 if the store did not decide the last call.", one(store.is_outage.into()));
-        add("tollgate_store_outages_total", Counter, "Outages that have begun.", one(store.outages));
-        let (ahead, back) = (store.clock_steps_ahead, store.clock_steps_back);
-        add("tollgate_store_clock_steps_total", Counter, "Steps of the server's clock.",
-            by("direction", vec![("ahead", ahead.count), ("back", back.count)]));
-        let ms = |steps: ClockSteps| u64::try_from(steps.last.as_millis()).unwrap_or(u64::MAX);
-        add("tollgate_store_last_clock_step_milliseconds", Gauge, "Size of the last step of the server's clock.",
-            by("direction", vec![("ahead", ms(ahead)), ("back", ms(back))]));
-        add("tollgate_leases_total", Counter, "Leases that the store has granted.", one(store.leases));
-        add("tollgate_leased_units_total", Counter, "Units of the granted leases.", one(store.leased_units));
-        add("tollgate_held_units", Gauge, "Units of leases that are neither spent nor given back nor ended.", one(store.held_units));
-    }
-
     fn decisions(&self) -> Vec<Sample<'_>> {
         self.by_outcome(|limit| Some((limit.allowed, limit.denied)))
     }
@@ -139,8 +82,4 @@ impl Counters {
             self.limits.iter().filter_map(|limit| Some((limit.name.as_str(), value(limit)?)));
         named.map(|(name, value)| Sample { labels: vec![("limit", name)], value }).collect()
     }
-}
-
-fn one(value: u64) -> Vec<Sample<'static>> {
-    vec![Sample { labels: Vec::new(), value }]
 }

@@ -7,11 +7,15 @@ pub(crate) mod events;
 pub(crate) mod facade;
 pub(crate) mod families;
 pub(crate) mod prometheus;
+mod sample;
+#[cfg(feature = "valkey")]
+pub(crate) mod shared;
+#[cfg(not(feature = "valkey"))]
+#[path = "no_shared.rs"]
+pub(crate) mod shared;
 pub(crate) mod stats;
 #[cfg(feature = "valkey")]
 pub(crate) mod store_counters;
-#[cfg(feature = "valkey")]
-pub(crate) mod store_figures;
 pub(crate) mod stripes;
 pub(crate) mod tally;
 pub(crate) mod top_denied;

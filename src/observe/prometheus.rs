@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::observe::counters::Counters;
-use crate::observe::families::{Family, Kind};
+use crate::observe::sample::{Family, Kind};
 
 impl Counters {
     /// Writes these counters as text: see [`Limiter::prometheus`](crate::Limiter::prometheus).

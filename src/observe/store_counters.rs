@@ -12,7 +12,7 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 /// use tollgate::limits::{LimitOptions, Shared};
-/// use tollgate::shared::Store;
+/// use tollgate::shared::{Store, block_on};
 /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 ///
 /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
@@ -20,8 +20,8 @@ use std::time::Duration;
 /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
 /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
 /// let limiter = Limiter::with_options(limits, options);
-/// assert!(limiter.limit("PerUser")?.spend_blocking("alice", 1)?.allowed());
-/// let store = limiter.counters().store.expect("the limiter has a store");
+/// assert!(block_on(limiter.shared("PerUser")?.spend("alice", 1))?.allowed());
+/// let store = limiter.counters().store().expect("the limiter has a store");
 /// assert_eq!((store.calls, store.errors.timeout, store.is_outage), (1, 0, false));
 /// # Ok::<(), tollgate::Error>(())
 /// ```

@@ -4,30 +4,28 @@ use std::cell::Cell;
 
 use parking_lot::Mutex;
 
+use super::shared::{OutcomeCounts, Outcomes};
 use crate::decision::Decision;
 use crate::util::sync::{Figure, Ordering};
 
 /// The number of bits in [`TAKEN`].
 const STRIPES: usize = 32;
 /// The stripe of all threads that find no free one.
-const SHARED: usize = 0;
+pub(crate) const SHARED: usize = 0;
 
 /// The counters of one limit, in stripes.
 #[derive(Default)]
-pub(crate) struct Stripes([Stripe; STRIPES]);
+pub(crate) struct Stripes(pub(crate) [Stripe; STRIPES]);
 
 /// The counters of one stripe, on their own cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Stripe {
+pub(crate) struct Stripe {
     allowed: Figure,
     denied: Figure,
     near: Figure,
     cost: Figure,
-    #[cfg(feature = "valkey")]
-    allowed_by_lease: Figure,
-    #[cfg(feature = "valkey")]
-    denied_by_lease: Figure,
+    pub(crate) by_lease: Outcomes,
 }
 
 /// The sum over all stripes.
@@ -37,10 +35,7 @@ pub(crate) struct Counted {
     pub(crate) denied: u64,
     pub(crate) near: u64,
     pub(crate) cost: u64,
-    #[cfg(feature = "valkey")]
-    pub(crate) allowed_by_lease: u64,
-    #[cfg(feature = "valkey")]
-    pub(crate) denied_by_lease: u64,
+    pub(crate) by_lease: OutcomeCounts,
 }
 
 impl Stripes {
@@ -72,22 +67,6 @@ impl Stripes {
         add(&stripe.denied, 1);
     }
 
-    /// Counts a call that a lease or a kept denial has decided, beside its other counts.
-    #[cfg(feature = "valkey")]
-    #[inline(always)]
-    pub(crate) fn count_by_lease(&self, is_allowed: bool) {
-        let slot = own_slot();
-        let Stripe { allowed_by_lease, denied_by_lease, .. } = &self.0[slot];
-        let figure = if is_allowed { allowed_by_lease } else { denied_by_lease };
-        match slot {
-            SHARED => {
-                // Relaxed: a figure for operators.
-                figure.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => add(figure, 1),
-        }
-    }
-
     /// Sums the stripes. Counts that other threads add meanwhile may be in the sum or not.
     pub(crate) fn sum(&self) -> Counted {
         // Relaxed: figures for operators.
@@ -97,10 +76,7 @@ impl Stripes {
             denied: sum.denied.wrapping_add(read(&stripe.denied)),
             near: sum.near.wrapping_add(read(&stripe.near)),
             cost: sum.cost.wrapping_add(read(&stripe.cost)),
-            #[cfg(feature = "valkey")]
-            allowed_by_lease: sum.allowed_by_lease.wrapping_add(read(&stripe.allowed_by_lease)),
-            #[cfg(feature = "valkey")]
-            denied_by_lease: sum.denied_by_lease.wrapping_add(read(&stripe.denied_by_lease)),
+            by_lease: sum.by_lease.plus(stripe.by_lease.read()),
         })
     }
 }
@@ -118,7 +94,7 @@ impl Stripe {
 
 /// Adds to a figure that only this thread writes.
 #[inline(always)]
-fn add(figure: &Figure, more: u64) {
+pub(crate) fn add(figure: &Figure, more: u64) {
     // Relaxed: figures for operators.
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
@@ -158,7 +134,7 @@ impl Drop for OwnedSlot {
 }
 
 #[inline(always)]
-fn own_slot() -> usize {
+pub(crate) fn own_slot() -> usize {
     let slot = SLOT.get();
     if slot < STRIPES { slot } else { claim_slot() }
 }
@@ -204,7 +180,7 @@ mod tests {
             denied: calls,
             cost: 3 * calls,
             #[cfg(feature = "valkey")]
-            allowed_by_lease: calls,
+            by_lease: OutcomeCounts(calls, 0),
             ..Counted::default()
         };
         assert_eq!(stripes.sum(), counted);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::shared::{OutcomeCounts, Outcomes};
 use super::stripes::{Counted, Stripes};
 use crate::store::key::LimitIndex;
 use crate::util::sync::{Figure, Ordering};
@@ -14,8 +15,7 @@ pub(crate) struct Tally {
     shadow_denied: Figure,
     errors: Figure,
     /// Spends that the limit's policy allowed and denied while its store did not answer.
-    #[cfg(feature = "valkey")]
-    without_store: [Figure; 2],
+    pub(crate) without_store: Outcomes,
 }
 
 /// The counters of all limits.
@@ -52,7 +52,6 @@ impl Tally {
             stripes,
             shadow_denied: Figure::new(0),
             errors: Figure::new(0),
-            #[cfg(feature = "valkey")]
             without_store: Default::default(),
         }
     }
@@ -70,16 +69,8 @@ impl Tally {
         self.shadow_denied.fetch_add(1, Ordering::Relaxed);
     }
 
-    #[cfg(feature = "valkey")]
-    pub(crate) fn count_without_store(&self, is_allowed: bool) {
-        self.without_store[usize::from(!is_allowed)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the spends that the limit's policy allowed and denied while its store did not answer.
-    #[cfg(feature = "valkey")]
-    pub(crate) fn without_store(&self) -> (u64, u64) {
-        let [allowed, denied] = &self.without_store;
-        (allowed.load(Ordering::Relaxed), denied.load(Ordering::Relaxed))
+    pub(crate) fn without_store(&self) -> OutcomeCounts {
+        self.without_store.read()
     }
 
     pub(crate) fn errors(&self) -> u64 {

@@ -1,12 +1,12 @@
 //! Opens the reading and changing of the store's texts to a fuzz target. Only in a build with `--cfg fuzzing`.
 
-use crate::core::shared::decide::{decide, kept_ms, written};
-use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
-use crate::core::shared::text::{SharedBucket, rule_time_ns};
-use crate::core::shared::{SharedMember, SharedMode};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
+use crate::shared::protocol::decide::{decide, kept_ms, written};
+use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
+use crate::shared::protocol::text::{SharedBucket, rule_time_ns};
+use crate::shared::protocol::{SharedMode, StoreMember};
 
 /// A bucket as a text of the store has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub fn decide_text(limit: &Limit, text: &[u8], unix_ns: u64, call: Call) -> Resu
     let lease = call.lease.map(|(want, length_ms)| LeaseRequest { want, length_ms, end });
     let (limit, cost) = (limit.clone(), call.cost);
     let member =
-        SharedMember { key: "a".into(), limit, cost, mode, keep_ms: 0, lease, unscaled: None };
+        StoreMember { key: "a".into(), limit, cost, mode, keep_ms: 0, lease, unscaled: None };
     let decided = decide(std::slice::from_ref(&member), &[Some(text)], unix_ns)?;
     Ok(Answer {
         decision: decided[0].decision,

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
-use crate::core::shared::change::BucketChange;
-use crate::core::shared::decide::{DecidedMember, decide, denied_by, written};
-use crate::core::shared::text::ORIGIN_NS;
-use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore};
 use crate::error::Error;
-use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::decide::{DecidedMember, decide, denied_by, written};
+use crate::shared::protocol::text::ORIGIN_NS;
+use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
+use crate::shared::store_figures::{StoreFault, StoreFigures};
 
 /// Texts by key. Each call is done when it returns.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl MemoryStore {
         (ORIGIN_NS - 1).saturating_add(self.clock.now_ns())
     }
 
-    fn charge_now(&self, members: &[SharedMember]) -> Result<Found, Error> {
+    fn charge_now(&self, members: &[StoreMember]) -> Result<Found, Error> {
         let mut kept = self.texts.lock();
         // Read under the lock, so that the store's time is that of its order of calls.
         let unix_ns = self.unix_ns();
@@ -107,7 +107,7 @@ fn keep(kept: &mut HashMap<Box<str>, Kept>, key: &str, text: &str, keep_ms: u64,
 }
 
 impl SharedStore for MemoryStore {
-    fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
+    fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         self.figures.count_call();
         let charged = self.charge_now(&members);
         if let Err(error) = &charged {

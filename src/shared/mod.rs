@@ -1,9 +1,25 @@
-//! The store that several nodes share: Valkey or Redis, or a map in memory.
+//! Limits that several nodes share: their handle, and their store: Valkey or Redis, or a map in memory.
+//!
+//! [`calls`] has the handle and its calls, [`protocol`] what calls and stores have between them, [`valkey`] and [`memory`] the
+//! stores. The limiter knows this part of it only by a [trait](crate::core::shared_part).
 
+mod block_on;
+mod calls;
+mod clock;
+mod counts;
+mod decision;
+mod error;
+#[cfg(feature = "tracing")]
+mod events;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod memory;
+mod part;
+mod protocol;
+mod store_figures;
+#[cfg(feature = "tower")]
+mod tower;
 mod valkey;
 
 use std::fmt;
@@ -12,13 +28,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::core::shared::change::BucketChange;
-use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore, StoreHandle};
+use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreHandle, StoreMember};
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
-use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::shared::store_figures::{StoreFault, StoreFigures};
+pub use block_on::block_on;
+pub use calls::batch::SharedBatch;
+pub use calls::handle::{ScaledSharedLimit, SharedLimit};
+pub use calls::member::SharedMember;
+pub use calls::receipt::{SharedReceipt, SharedReservation};
+pub use calls::wait::SharedWaiting;
 use memory::{MemoryStore, run_now};
+#[cfg(feature = "tower")]
+pub use tower::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};
 use valkey::ValkeyStore;
 
 /// A store of the buckets of [shared](crate::limits::Shared) limits. Clones are the same store.
@@ -119,14 +143,14 @@ impl Store {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::limits::{LimitOptions, Shared};
-    /// # use tollgate::shared::Store;
+    /// # use tollgate::shared::{Store, block_on};
     /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let store = Store::in_memory(Clock::system());
     /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store.clone()));
-    /// assert!(limiter.limit("PerUser")?.spend_blocking("alice", 1)?.allowed());
+    /// assert!(block_on(limiter.shared("PerUser")?.spend("alice", 1))?.allowed());
     /// assert_eq!(store.calls(), 1);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -156,7 +180,7 @@ impl Failed {
 }
 
 impl SharedStore for Failed {
-    fn charge(&self, _: Arc<[SharedMember]>) -> Reply<Found> {
+    fn charge(&self, _: Arc<[StoreMember]>) -> Reply<Found> {
         self.fail()
     }
 

@@ -6,7 +6,7 @@ use super::format::{FrameKind, Payload, write_bytes};
 use super::frames::{FrameFault, FrameReader, FrameWriter, ReadError};
 use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::limiter::blocks::REASON_MAX_BYTES;
 use crate::limits::{IdFormat, STRING_MAX_BYTES};
 use crate::store::key::{Key, KeyRef, LimitIndex};
@@ -64,7 +64,7 @@ impl BlockItem {
 
 /// Writes the blocks that last beyond `now_ns`. Returns their number.
 pub(super) fn write<W: Write>(
-    inner: &SharedState,
+    inner: &LimiterState,
     now_ns: u64,
     frames: &mut FrameWriter<W>,
 ) -> io::Result<u64> {

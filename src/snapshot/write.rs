@@ -10,14 +10,14 @@ use super::format::{
 use super::frames::FrameWriter;
 use super::{Snapshot, blocks, old_limit};
 use crate::algorithm::factor::Factor;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::limits::Limits;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId};
 use crate::store::{PersistedCell, PersistedKey, pin};
 
 /// Writes all buckets of a limiter. The caller holds off reloads meanwhile.
 pub(super) fn write<W: Write>(
-    inner: &SharedState,
+    inner: &LimiterState,
     to: W,
     wall_ns: impl Fn() -> u64,
 ) -> io::Result<(W, Snapshot)> {
@@ -69,7 +69,7 @@ struct SnapshotLimits {
 }
 
 impl SnapshotLimits {
-    fn read(inner: &SharedState, now_ns: u64) -> SnapshotLimits {
+    fn read(inner: &LimiterState, now_ns: u64) -> SnapshotLimits {
         let guard = pin();
         let generation = inner.generation.get(&guard);
         let limits = generation.limits.clone();

@@ -1,8 +1,6 @@
 //! Small parts that know nothing of rate limits: atomics, text, decimals, threads, and the hooks of the loom models.
 
 pub(crate) mod background;
-#[cfg(feature = "valkey")]
-pub(crate) mod block_on;
 pub(crate) mod coverage;
 pub(crate) mod decimal;
 pub(crate) mod escape;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::core::reloads::Reloaded;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::limits::Identity;
@@ -20,7 +20,7 @@ use super::status::StatusRecord;
 const MAX_READS: u32 = 50;
 
 pub(super) struct Monitor {
-    limiter: Weak<SharedState>,
+    limiter: Weak<LimiterState>,
     files: Files,
     options: WatchOptions,
     record: Arc<StatusRecord>,
@@ -36,7 +36,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     pub(super) fn new(
-        limiter: Weak<SharedState>,
+        limiter: Weak<LimiterState>,
         files: Files,
         options: WatchOptions,
         record: Arc<StatusRecord>,

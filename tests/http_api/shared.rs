@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use tollgate::http::{RateLimitLayer, Report, Rule, SharedRateLimitLayer, extract};
+use tollgate::http::{RateLimitLayer, Report, Rule, extract};
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
 use tollgate::metrics::LimitCounters;
-use tollgate::shared::Store;
+use tollgate::shared::{SharedRateLimitLayer, Store, block_on};
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
@@ -38,7 +38,7 @@ impl Node {
     }
 
     fn rule(&self, name: &str) -> Rule {
-        Rule::new(self.limiter.limit(name).unwrap(), extract::everyone("all"))
+        Rule::shared(self.limiter.shared(name).unwrap(), extract::everyone("all"))
     }
 
     fn layer(&self, rules: impl IntoIterator<Item = Rule>) -> SharedRateLimitLayer {
@@ -46,9 +46,8 @@ impl Node {
         rules
             .into_iter()
             .fold(builder, |builder, rule| builder.rule(rule))
-            .build()
+            .build_with_store()
             .unwrap()
-            .with_store()
     }
 
     /// The counters of limit `All`.
@@ -58,7 +57,7 @@ impl Node {
     }
 
     fn left(&self, name: &str) -> Option<u64> {
-        self.limiter.limit(name).unwrap().check_blocking("all", 0).unwrap().remaining()
+        block_on(self.limiter.shared(name).unwrap().check("all", 0)).unwrap().remaining()
     }
 }
 
@@ -118,8 +117,8 @@ async fn rules_are_charged_together_or_not_at_all() {
             "{way}: nothing was charged"
         );
         assert_eq!((node.left("Own"), node.left("All")), (Some(3), Some(1)));
-        let all = node.limiter.limit("All").unwrap();
-        let _ = all.reset_shared("all").await.unwrap();
+        let all = node.limiter.shared("All").unwrap();
+        let _ = all.reset("all").await.unwrap();
     }
 }
 
@@ -208,8 +207,12 @@ async fn shadow_mode_and_permissive_layers_let_requests_pass() {
 
     let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
     let rule = node.rule("All").cost(|_| 2);
-    let layer = RateLimitLayer::builder(&node.limiter).rule(rule).permissive(true).build().unwrap();
-    let service = layer.with_store().layer(tower::service_fn(|request: Request<()>| {
+    let layer = RateLimitLayer::builder(&node.limiter)
+        .rule(rule)
+        .permissive(true)
+        .build_with_store()
+        .unwrap();
+    let service = layer.layer(tower::service_fn(|request: Request<()>| {
         let report = request.extensions().get::<Report>().unwrap();
         std::future::ready(Ok::<_, Infallible>(Response::new(report.violated().join(","))))
     }));
@@ -222,11 +225,24 @@ async fn shadow_mode_and_permissive_layers_let_requests_pass() {
     assert_eq!(violated, ["All", "All", "All"], "the shadow limit has left one unit");
 }
 
-#[tokio::test]
-async fn a_layer_without_store_says_so() {
+/// Known when the program starts, not by the first request.
+#[test]
+fn a_layer_without_store_says_so() {
     let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
     let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
-    let layer = RateLimitLayer::builder(&node.limiter).rule(node.rule("All")).build().unwrap();
+    let builder = RateLimitLayer::builder(&node.limiter).rule(node.rule("All"));
+    let error = builder.build().unwrap_err();
+    assert!(error.to_string().contains("build_with_store"), "{error}");
+}
+
+/// A rule of a local limit, which a reload has shared since.
+#[tokio::test]
+async fn a_layer_of_local_rules_refuses_shared_limits() {
+    let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
+    let node = Node::new(limits(shared(Shared::Local)), &store, &clock);
+    let rule = Rule::new(node.limiter.limit("All").unwrap(), extract::everyone("all"));
+    let layer = RateLimitLayer::builder(&node.limiter).rule(rule).build().unwrap();
+    node.limiter.reload(limits(shared(Shared::Exact))).unwrap();
     let within =
         |_: Request<()>| std::future::ready(Ok::<_, Infallible>(Response::new(String::new())));
     let response = layer.layer(tower::service_fn(within)).oneshot(Request::new(())).await.unwrap();

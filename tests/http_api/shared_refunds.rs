@@ -11,11 +11,11 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tollgate::clock::ManualClock;
-use tollgate::http::{RateLimitLayer, Rule, SharedRateLimitLayer, extract};
+use tollgate::http::{RateLimitLayer, Rule, extract};
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
-use tollgate::shared::Store;
-use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::shared::{SharedLimit, SharedRateLimitLayer, Store, block_on};
+use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
 use crate::random::Random;
@@ -39,7 +39,7 @@ fn price(parts: &Parts) -> Price {
 /// A layer that refunds failed requests, and the handle of its limit.
 struct Front {
     layer: SharedRateLimitLayer,
-    limit: KeyedLimit,
+    limit: SharedLimit,
 }
 
 /// A request that is under way.
@@ -62,12 +62,12 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 impl Front {
     fn new(limiter: &Limiter, name: &str) -> Front {
-        let limit = limiter.limit(name).unwrap();
-        let rule = Rule::new(limit.clone(), extract::everyone("all"))
+        let limit = limiter.shared(name).unwrap();
+        let rule = Rule::shared(limit.clone(), extract::everyone("all"))
             .cost(|parts| price(parts).cost)
             .factor(|parts| price(parts).factor)
             .refund_if(|status| status == StatusCode::BAD_GATEWAY);
-        let layer = RateLimitLayer::builder(limiter).rule(rule).build().unwrap().with_store();
+        let layer = RateLimitLayer::builder(limiter).rule(rule).build_with_store().unwrap();
         Front { layer, limit }
     }
 
@@ -94,7 +94,7 @@ impl Front {
     }
 
     fn check(&self) -> (bool, Option<u64>, Duration, Duration) {
-        figures(self.limit.check_blocking("all", 1).unwrap())
+        figures(block_on(self.limit.check("all", 1)).unwrap())
     }
 }
 
@@ -196,14 +196,14 @@ fn refunds_in_the_store_equal_local_ones() {
                 }
                 8 => {
                     calls.push(format!("spend {cost}"));
-                    let one = own.limit.spend("all", cost).unwrap();
-                    let other = front.limit.spend_blocking("all", cost).unwrap();
+                    let one = block_on(own.limit.spend("all", cost)).unwrap();
+                    let other = block_on(front.limit.spend("all", cost)).unwrap();
                     assert_eq!(figures(one), figures(other), "{calls:#?}");
                 }
                 9 if cost == 3 => {
                     calls.push("refund 1".into());
-                    let one = own.limit.refund("all", 1).unwrap();
-                    let other = now(front.limit.refund_shared("all", 1)).unwrap();
+                    let one = block_on(own.limit.refund("all", 1)).unwrap();
+                    let other = now(front.limit.refund("all", 1)).unwrap();
                     assert_eq!(figures(one), figures(other), "{calls:#?}");
                 }
                 _ => {}
@@ -256,11 +256,11 @@ fn refunds_beside_leases_keep_the_bound() {
                 _ if !open.is_empty() => {
                     let at = random.below(open.len() as u64) as usize;
                     let (charged, one): (usize, Open) = open.swap_remove(at);
-                    let left = front.limit.check_blocking("all", 0).unwrap().remaining();
+                    let left = block_on(front.limit.check("all", 0)).unwrap().remaining();
                     if random.below(2) == 0 {
                         one.end(StatusCode::BAD_GATEWAY);
                         refunds.push((now_ms, charges[charged].1));
-                        let after = front.limit.check_blocking("all", 0).unwrap().remaining();
+                        let after = block_on(front.limit.check("all", 0)).unwrap().remaining();
                         refunded += u64::from(after > left);
                         calls.push(format!("refund {charged}: {left:?} {after:?}"));
                     } else {
@@ -293,9 +293,9 @@ fn refunds_after_a_reload_return_nothing() {
     let open: Vec<Open> = (0..40).map(|_| front.open(price).unwrap()).collect();
     let hourly = Limit::new(100, 1, Duration::from_secs(36)).unwrap();
     limiter.reload(limits(hourly)).unwrap();
-    let is_allowed = || front.limit.spend_blocking("all", 1).unwrap().allowed();
+    let is_allowed = || block_on(front.limit.spend("all", 1)).unwrap().allowed();
     let mut spent = (0..3).filter(|_| is_allowed()).count();
-    assert!(front.limit.check("all", 1).unwrap().allowed(), "the node holds a lease");
+    assert!(block_on(front.limit.check("all", 1)).unwrap().allowed(), "the node holds a lease");
     open.into_iter().for_each(|one| one.end(StatusCode::BAD_GATEWAY));
     while is_allowed() {
         spent += 1;

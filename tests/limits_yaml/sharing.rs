@@ -40,7 +40,7 @@ fn limits_have_the_words_of_sharing() {
     assert_eq!(of("E"), (exact, Some(OnError::Local), part("1"), None, None));
     assert_eq!(of("F").0, exact);
     let now = std::time::SystemTime::now();
-    assert_eq!(limits.explain("B", "alice", now).unwrap().shared, leased);
+    assert_eq!(limits.explain("B", "alice", now).unwrap().shared(), leased);
     assert_eq!(limits.store(), None);
 }
 

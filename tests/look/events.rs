@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
+use tollgate::shared::block_on;
 use tollgate::sweep::SweepOptions;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -136,15 +137,15 @@ fn shared_limits() -> Limits {
 fn blocks_of_shared_limits_are_logged() {
     let store = tollgate::shared::Store::in_memory(Clock::system());
     let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
-    let a = limiter.limit("A").unwrap();
+    let a = limiter.shared("A").unwrap();
     let hour = Duration::from_secs(3600);
     let lines = lines_of(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let left = a.block_shared("x\n", hour).await.unwrap();
+            let left = a.block("x\n", hour).await.unwrap();
             assert!(left >= hour && left < hour + Duration::from_millis(1), "{left:?}");
-            assert!(a.unblock_shared("x\n").await.unwrap());
-            assert!(!a.unblock_shared("x\n").await.unwrap());
+            assert!(a.unblock("x\n").await.unwrap());
+            assert!(!a.unblock("x\n").await.unwrap());
         });
     });
     assert!(lines[0].starts_with("INFO message=blocked limit=\"A\" key=x\\n retry_in=3600"));
@@ -161,7 +162,7 @@ fn outages_are_logged() {
     let store = tollgate::shared::Store::connect(&options).unwrap();
     let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
     for _ in 0..3 {
-        assert!(!limiter.limit("A").unwrap().spend_blocking("x", 1).unwrap().allowed());
+        assert!(!block_on(limiter.shared("A").unwrap().spend("x", 1)).unwrap().allowed());
     }
     let lines = lines.0.lock().unwrap();
     let began = |line: &&String| line.contains("shared limits are decided without the store");

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use tollgate::{KeyedLimit, Limit};
+use tollgate::Limit;
 
 use super::answers::{between, ns};
 use super::oracle::Terms;
@@ -12,8 +12,8 @@ use super::spec::{KNOWN, Spec};
 pub(crate) struct PutInPlace<'a> {
     /// The start of the run in seconds since 1970.
     pub(crate) began_s: i64,
-    /// The limiter's handles, in the order of [`KNOWN`].
-    pub(crate) handles: &'a [Option<KeyedLimit>],
+    /// The limit that applies to an id now, by the limit's place in [`KNOWN`]. `None`: the limiter does not know the limit.
+    pub(crate) applies: &'a dyn Fn(usize, &str) -> Option<Option<Limit>>,
     /// The time on the limiter's clock.
     pub(crate) at: i128,
     /// The times of the system's clock before and after.
@@ -24,30 +24,32 @@ pub(crate) struct PutInPlace<'a> {
 /// for the time at which an end changes an id's limit: `set_hand` moves that clock. Without such an id the exact time does
 /// not matter.
 pub(crate) fn terms_of(spec: &Spec, put: PutInPlace<'_>, set_hand: impl Fn(i128)) -> Terms {
-    let PutInPlace { began_s, handles, at, between: (before, after) } = put;
-    let limit_for = |handle: &KeyedLimit, id: &str, at: i128| -> Option<Limit> {
+    let PutInPlace { began_s, applies, at, between: (before, after) } = put;
+    let limit_for = |limit: usize, id: &str, at: i128| -> Option<Limit> {
         set_hand(at);
-        handle.limit_for(id).unwrap()
+        applies(limit, id).flatten()
     };
     let mut read = after;
     let all =
         spec.limits().flat_map(|(limit, of)| of.overrides.0.iter().map(move |over| (limit, over)));
     for (limit, over) in all {
         let Some(end) = over.ends(began_s).filter(|&end| end > after) else { continue };
-        let Some(handle) = &handles[limit] else { continue };
+        if applies(limit, KNOWN[limit].ids[0]).is_none() {
+            continue;
+        }
         let (first, last) = (at + between(after, end), at + between(before, end));
         let known = &KNOWN[limit];
         let observable = known.ids.iter().enumerate().find(|(id, text)| {
             over.is_for(known, *id)
-                && limit_for(handle, text, first - 1) != limit_for(handle, text, last)
+                && limit_for(limit, text, first - 1) != limit_for(limit, text, last)
         });
         let Some((_, id)) = observable else { continue };
         // Search for the first time at which the other limit applies.
         let (mut low, mut high) = (first, last);
-        let later = limit_for(handle, id, last);
+        let later = limit_for(limit, id, last);
         while low < high {
             let middle = (low + high) / 2;
-            if limit_for(handle, id, middle) == later { high = middle } else { low = middle + 1 }
+            if limit_for(limit, id, middle) == later { high = middle } else { low = middle + 1 }
         }
         read = end - ns(low - at);
         break;

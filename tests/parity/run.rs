@@ -206,9 +206,12 @@ impl Machine {
     }
 
     fn with_ends(&self, spec: &Spec, at: i128, between: (SystemTime, SystemTime)) -> Terms {
-        let (began_s, handles) = (self.began_s, &*self.handles);
+        let began_s = self.began_s;
+        let applies = &|limit: usize, id: &str| {
+            self.handles[limit].as_ref().map(|handle| handle.limit_for(id).unwrap())
+        };
         let terms =
-            terms_of(spec, PutInPlace { began_s, handles, at, between }, |at| self.set_hand(at));
+            terms_of(spec, PutInPlace { began_s, applies, at, between }, |at| self.set_hand(at));
         self.set_hand(self.oracle.now);
         terms
     }

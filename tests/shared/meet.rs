@@ -6,6 +6,7 @@ use tollgate::batch::MemberMode;
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
 use tollgate::shared::Store;
+use tollgate::shared::block_on;
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 
 use super::{exact, minutely, node, now};
@@ -27,43 +28,42 @@ fn node_of(limit: Limit, options: LimitOptions) -> (Limiter, tollgate::clock::Ma
 #[test]
 fn limiter_that_is_off_blocks_ids() {
     let (limiter, _hand) = node_of(minutely(5), exact());
-    let all = limiter.limit("All").unwrap();
+    let all = limiter.shared("All").unwrap();
     limiter.set_enabled(false);
-    assert_eq!(now(all.block_shared("a", MINUTE)).unwrap(), MINUTE);
-    assert_eq!(now(all.blocked_shared("a")).unwrap(), Some(MINUTE));
-    assert!(all.spend_blocking("a", 1).unwrap().allowed());
-    let explained = all.explain_blocking("a", 1).unwrap().call.unwrap();
+    assert_eq!(now(all.block("a", MINUTE)).unwrap(), MINUTE);
+    assert_eq!(now(all.blocked("a")).unwrap(), Some(MINUTE));
+    assert!(block_on(all.spend("a", 1)).unwrap().allowed());
+    let explained = block_on(all.explain("a", 1)).unwrap().call.unwrap();
     assert!(!explained.is_enabled && explained.decision.unwrap().allowed());
     assert_eq!((explained.state.remaining(), explained.blocked), (None, Some(MINUTE)));
     limiter.set_enabled(true);
-    assert!(all.spend_blocking("a", 1).unwrap().blocked());
+    assert!(block_on(all.spend("a", 1)).unwrap().blocked());
     limiter.set_enabled(false);
-    assert!(now(all.unblock_shared("a")).unwrap());
+    assert!(now(all.unblock("a")).unwrap());
     limiter.set_enabled(true);
-    assert!(all.spend_blocking("a", 1).unwrap().allowed());
+    assert!(block_on(all.spend("a", 1)).unwrap().allowed());
 }
 
 #[test]
 fn blocks_deny_nothing_in_shadow_mode() {
     let options = LimitOptions::default().shared(Shared::Leased).mode(LimitMode::Shadow);
     let (limiter, _hand) = node_of(minutely(5), options);
-    let all = limiter.limit("All").unwrap();
-    assert_eq!(now(all.block_shared("a", MINUTE)).unwrap(), MINUTE);
-    let decision = all.spend_blocking("a", 1).unwrap();
+    let all = limiter.shared("All").unwrap();
+    assert_eq!(now(all.block("a", MINUTE)).unwrap(), MINUTE);
+    let decision = block_on(all.spend("a", 1)).unwrap();
     assert!(decision.allowed() && !decision.blocked(), "{decision:?}");
     let members = [all.member("a")];
-    assert!(limiter.batch(&members).spend_blocking().unwrap().allowed());
-    assert!(all.spend("a", 1).unwrap_err().needs_store());
+    assert!(block_on(limiter.shared_batch(&members).spend()).unwrap().allowed());
 }
 
 #[test]
 fn large_refunds_are_no_error_in_shadow_mode() {
     let (limiter, _hand) = node_of(minutely(5), exact().mode(LimitMode::Shadow));
-    let all = limiter.limit("All").unwrap();
-    assert!(all.spend_blocking("a", 3).unwrap().allowed());
-    let refunded = now(all.refund_shared("a", 6)).unwrap();
+    let all = limiter.shared("All").unwrap();
+    assert!(block_on(all.spend("a", 3)).unwrap().allowed());
+    let refunded = now(all.refund("a", 6)).unwrap();
     assert_eq!((refunded.allowed(), refunded.remaining()), (false, Some(2)));
-    assert_eq!(now(all.refund_shared("a", 5)).unwrap().remaining(), Some(5));
+    assert_eq!(now(all.refund("a", 5)).unwrap().remaining(), Some(5));
 }
 
 /// The block answered the whole check, which then had no member that could deny.
@@ -75,23 +75,21 @@ fn checks_ask_beside_blocked_spend_only_members() {
     let limits = Limits::builder().limit_with("Leased", IdFormat::String, minutely(5), leased);
     let limits = limits.unwrap().limit_with("All", IdFormat::String, minutely(5), exact());
     let limiter = node(limits.unwrap().build(), &store, &clock);
-    let (leased, all) = (limiter.limit("Leased").unwrap(), limiter.limit("All").unwrap());
-    assert_eq!(now(leased.block_shared("a", MINUTE)).unwrap(), MINUTE);
-    assert!(all.spend_blocking("a", 5).unwrap().allowed());
+    let (leased, all) = (limiter.shared("Leased").unwrap(), limiter.shared("All").unwrap());
+    assert_eq!(now(leased.block("a", MINUTE)).unwrap(), MINUTE);
+    assert!(block_on(all.spend("a", 5)).unwrap().allowed());
     let members = [leased.member("a").mode(MemberMode::SpendOnly), all.member("a")];
-    let batch = limiter.batch(&members);
-    assert_eq!(batch.check_blocking().unwrap().denied_by(), Some(1));
-    assert!(batch.check().unwrap_err().needs_store());
-    assert_eq!(batch.spend_blocking().unwrap().denied_by(), Some(1));
+    let batch = limiter.shared_batch(&members);
+    assert_eq!(block_on(batch.check()).unwrap().denied_by(), Some(1));
+    assert_eq!(block_on(batch.spend()).unwrap().denied_by(), Some(1));
 }
 
 #[test]
 fn factor_of_zero_needs_no_store() {
     for options in [exact(), LimitOptions::default().shared(Shared::Leased)] {
         let (limiter, _hand) = node_of(minutely(5), options);
-        let all = limiter.limit("All").unwrap();
-        assert_eq!(all.scaled(Factor::ZERO).spend("a", 9).unwrap().remaining(), None);
-        assert!(all.scaled("0.5".parse().unwrap()).spend("a", 1).unwrap_err().needs_store());
+        let all = limiter.shared("All").unwrap();
+        assert_eq!(block_on(all.scaled(Factor::ZERO).spend("a", 9)).unwrap().remaining(), None);
     }
 }
 
@@ -100,11 +98,11 @@ fn factor_of_zero_needs_no_store() {
 fn store_in_memory_forgets_texts_in_time() {
     let fixed = |window| Limit::fixed_window(5, window).unwrap();
     let (limiter, hand) = node_of(fixed(SECOND), exact());
-    let all = limiter.limit("All").unwrap();
-    assert!(all.spend_blocking("a", 5).unwrap().allowed());
+    let all = limiter.shared("All").unwrap();
+    assert!(block_on(all.spend("a", 5)).unwrap().allowed());
     hand.advance(2 * MINUTE);
     assert!(limiter.reload(one(fixed(60 * MINUTE), exact())).unwrap().changed);
-    assert_eq!(all.check_blocking("a", 0).unwrap().remaining(), Some(5));
+    assert_eq!(block_on(all.check("a", 0)).unwrap().remaining(), Some(5));
 }
 
 /// The store denied the batch for a member that can deny none: it was told to be allowed, and nothing was charged.
@@ -116,14 +114,14 @@ fn checked_members_in_shadow_mode_deny_nothing() {
     let limits = Limits::builder().limit_with("Tried", IdFormat::String, minutely(1), shadow);
     let limits = limits.unwrap().limit_with("All", IdFormat::String, minutely(3), exact());
     let limiter = node(limits.unwrap().build(), &store, &clock);
-    let (tried, all) = (limiter.limit("Tried").unwrap(), limiter.limit("All").unwrap());
-    assert!(tried.spend_blocking("a", 1).unwrap().allowed());
+    let (tried, all) = (limiter.shared("Tried").unwrap(), limiter.shared("All").unwrap());
+    assert!(block_on(tried.spend("a", 1)).unwrap().allowed());
     let members = [tried.member("a").mode(MemberMode::CheckOnly), all.member("a")];
-    let batch = limiter.batch(&members);
+    let batch = limiter.shared_batch(&members);
     for left in [2, 1, 0] {
-        assert_eq!(batch.spend_blocking().unwrap().remaining(), Some(left));
+        assert_eq!(block_on(batch.spend()).unwrap().remaining(), Some(left));
     }
-    assert_eq!(batch.spend_blocking().unwrap().denied_by(), Some(1));
+    assert_eq!(block_on(batch.spend()).unwrap().denied_by(), Some(1));
 }
 
 /// While units are leased, the bucket does not refill past them. For a call with a factor of 0.5 they counted half, so
@@ -135,21 +133,21 @@ fn factors_keep_the_units_of_leases() {
     let leased = LimitOptions::default().shared(Shared::Leased).lease(10 * SECOND);
     let limit = Limit::new(8, 1, SECOND).unwrap();
     let nodes = [0, 1].map(|_| node(one(limit.clone(), leased.clone()), &store, &clock));
-    let [holder, other] = [0, 1].map(|at: usize| nodes[at].limit("All").unwrap());
-    assert!(holder.spend_blocking("a", 1).unwrap().allowed());
+    let [holder, other] = [0, 1].map(|at: usize| nodes[at].shared("All").unwrap());
+    assert!(block_on(holder.spend("a", 1)).unwrap().allowed());
     hand.advance(SECOND);
-    assert!(holder.spend_blocking("a", 1).unwrap().allowed());
-    let held = holder.check("a", 0).unwrap().remaining().unwrap();
+    assert!(block_on(holder.spend("a", 1)).unwrap().allowed());
+    let held = block_on(holder.check("a", 0)).unwrap().remaining().unwrap();
     assert!(held >= 2);
     hand.advance(7 * SECOND);
     // Units of a second each that were spent in one instant.
     let halved = [other.member("a").factor("0.5".parse().unwrap()).cost(2)];
-    assert!(nodes[1].batch(&halved).spend_blocking().unwrap().allowed());
+    assert!(block_on(nodes[1].shared_batch(&halved).spend()).unwrap().allowed());
     let mut spent = held + 1;
-    while other.spend_blocking("a", 1).unwrap().allowed() {
+    while block_on(other.spend("a", 1)).unwrap().allowed() {
         spent += 1;
     }
-    assert!(holder.spend("a", held).unwrap().allowed());
+    assert!(block_on(holder.spend("a", held)).unwrap().allowed());
     assert!(spent <= 8, "{spent} of 8 units");
 }
 
@@ -158,15 +156,15 @@ fn factors_keep_the_units_of_leases() {
 fn resets_forget_no_leased_units() {
     let leased = LimitOptions::default().shared(Shared::Leased);
     let (limiter, hand) = node_of(minutely(20), leased);
-    let all = limiter.limit("All").unwrap();
+    let all = limiter.shared("All").unwrap();
     for _ in 0..2 {
         hand.advance(SECOND / 10);
-        assert!(all.spend_blocking("a", 1).unwrap().allowed());
+        assert!(block_on(all.spend("a", 1)).unwrap().allowed());
     }
-    assert_eq!(all.check("a", 0).unwrap().remaining(), Some(8));
-    assert_eq!(now(all.reset_shared("a")).unwrap().remaining(), Some(12), "8 are leased");
-    assert!(all.spend("a", 8).unwrap().allowed());
+    assert_eq!(block_on(all.check("a", 0)).unwrap().remaining(), Some(8));
+    assert_eq!(now(all.reset("a")).unwrap().remaining(), Some(12), "8 are leased");
+    assert!(block_on(all.spend("a", 8)).unwrap().allowed());
     hand.advance(2 * MINUTE);
-    let left = all.check_blocking("a", 0).unwrap().remaining().unwrap();
+    let left = block_on(all.check("a", 0)).unwrap().remaining().unwrap();
     assert!(left <= 14, "8 of 20 units were spent, and {left} are left after two minutes");
 }

@@ -89,7 +89,7 @@ impl World {
         let (node, oracle) = (&self.nodes[at], &self.oracle);
         let handles = |call: &OneCall| {
             (
-                node.limit(NAMES[call.0]).unwrap(),
+                node.shared(NAMES[call.0]).unwrap(),
                 oracle.limit(NAMES[call.0]).unwrap(),
                 id_of(at, *call),
             )
@@ -100,29 +100,23 @@ impl World {
                 let (here, there, id) = handles(call);
                 let (id, cost) = (&*id, call.2);
                 let (answer, expected) = match step {
-                    Step::Spend(_) => (now(here.spend_shared(id, cost)), there.spend(id, cost)),
-                    Step::Check(_) => (now(here.check_shared(id, cost)), there.check(id, cost)),
-                    Step::Refund(_) => (now(here.refund_shared(id, cost)), there.refund(id, cost)),
-                    _ => (now(here.reset_shared(id)), there.reset(id)),
+                    Step::Spend(_) => (now(here.spend(id, cost)), there.spend(id, cost)),
+                    Step::Check(_) => (now(here.check(id, cost)), there.check(id, cost)),
+                    Step::Refund(_) => (now(here.refund(id, cost)), there.refund(id, cost)),
+                    _ => (now(here.reset(id)), there.reset(id)),
                 };
                 same(answer, expected)?;
             }
             Step::Block(call, ms) => {
                 let (here, there, id) = handles(call);
                 let time = Duration::from_millis(*ms);
-                let left = now(here.block_shared(&id, time)).unwrap();
+                let left = now(here.block(&id, time)).unwrap();
                 prop_assert_eq!(left, there.block(&id, time).unwrap());
-                prop_assert_eq!(
-                    now(here.blocked_shared(&id)).unwrap(),
-                    there.blocked(&id).unwrap()
-                );
+                prop_assert_eq!(now(here.blocked(&id)).unwrap(), there.blocked(&id).unwrap());
             }
             Step::Unblock(call) => {
                 let (here, there, id) = handles(call);
-                prop_assert_eq!(
-                    now(here.unblock_shared(&id)).unwrap(),
-                    there.unblock(&id).unwrap()
-                );
+                prop_assert_eq!(now(here.unblock(&id)).unwrap(), there.unblock(&id).unwrap());
             }
             Step::Batch(calls, spends) => self.batch(at, calls, *spends)?,
         }
@@ -131,32 +125,30 @@ impl World {
 
     fn batch(&self, at: usize, calls: &[OneCall], spends: bool) -> Result<(), TestCaseError> {
         let ids: Vec<String> = calls.iter().map(|call| id_of(at, *call)).collect();
-        let of = |limiter: &Limiter| -> Vec<_> {
-            calls.iter().map(|call| limiter.limit(NAMES[call.0]).unwrap()).collect()
+        let of = |call: &OneCall| {
+            let (here, there) = (&self.nodes[at], &self.oracle);
+            (here.shared(NAMES[call.0]).unwrap(), there.limit(NAMES[call.0]).unwrap())
         };
-        let (here, there) = (of(&self.nodes[at]), of(&self.oracle));
-        let members = |handles: &'_ [tollgate::KeyedLimit]| {
-            let all = handles.iter().zip(calls).zip(&ids);
-            all.map(|((handle, call), id)| {
-                let factor = ["1", "1", "1", "0.5", "2", "0"][call.4].parse().unwrap();
-                (handle.clone(), id.clone(), call.2, MODES[call.3], factor)
+        let handles: Vec<_> = calls.iter().map(of).collect();
+        let all = || handles.iter().zip(calls).zip(&ids);
+        let factor = |call: &OneCall| ["1", "1", "1", "0.5", "2", "0"][call.4].parse().unwrap();
+        let mine: Vec<_> = all()
+            .map(|(((here, _), call), id)| {
+                here.member(id).cost(call.2).mode(MODES[call.3]).factor(factor(call))
             })
-            .collect::<Vec<_>>()
-        };
-        let (mine, theirs) = (members(&here), members(&there));
-        let mine: Vec<_> =
-            mine.iter().map(|(h, id, c, m, f)| h.member(id).cost(*c).mode(*m).factor(*f)).collect();
-        let theirs: Vec<_> = theirs
-            .iter()
-            .map(|(h, id, c, m, f)| h.member(id).cost(*c).mode(*m).factor(*f))
             .collect();
-        let (batch, expected) = (self.nodes[at].batch(&mine), self.oracle.batch(&theirs));
+        let theirs: Vec<_> = all()
+            .map(|(((_, there), call), id)| {
+                there.member(id).cost(call.2).mode(MODES[call.3]).factor(factor(call))
+            })
+            .collect();
+        let (batch, expected) = (self.nodes[at].shared_batch(&mine), self.oracle.batch(&theirs));
         let own: Vec<_> = theirs.iter().zip(calls).filter(|(_, call)| call.0 == OWN).collect();
         let own: Vec<_> = own.into_iter().map(|(member, _)| *member).collect();
         let denied_here = self.oracle.batch(&own).check().is_ok_and(|own| !own.allowed());
         let (answer, expected) = match spends {
-            true => (now(batch.spend_shared()), expected.spend()),
-            false => (now(batch.check_shared()), expected.check()),
+            true => (now(batch.spend()), expected.spend()),
+            false => (now(batch.check()), expected.check()),
         };
         match (answer, expected) {
             // The store was not asked: the decision is that of the node's own members.

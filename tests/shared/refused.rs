@@ -6,6 +6,7 @@ use tollgate::limits::{LimitMode, Shared};
 use tollgate::reload::CarryOver;
 use tollgate::reserve::ReserveError;
 use tollgate::shared::Store;
+use tollgate::shared::block_on;
 use tollgate::{Clock, Error, IdFormat, Limiter, LimiterOptions, Limits};
 
 use super::{exact, limits, minutely, node, now};
@@ -16,9 +17,24 @@ fn one_node() -> Limiter {
 }
 
 #[test]
-fn calls_without_io_need_the_store() {
+fn local_handles_are_for_local_limits() {
     let limiter = one_node();
+    let error = limiter.limit("All").unwrap_err();
+    assert!(error.to_string().contains("Limiter::shared"), "{error}");
+    assert!(limiter.limit("None").unwrap_err().is_invalid_name());
+    assert!(limiter.shared("None").unwrap_err().is_invalid_name());
+    let own = limiter.shared("Own").unwrap();
+    assert_eq!(now(own.spend("a", 1)).unwrap().remaining(), Some(9));
+    assert_eq!(limiter.limit("Own").unwrap().check("a", 0).unwrap().remaining(), Some(9));
+}
+
+/// A reload has shared its limit since the handle was made.
+#[test]
+fn old_local_handles_refuse_their_calls() {
+    let clock = Clock::manual().0;
+    let limiter = node(limits(10, 5).as_one_node(), &Store::in_memory(clock.clone()), &clock);
     let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    assert!(limiter.reload(limits(10, 5)).unwrap().changed);
     let minute = Duration::from_secs(60);
     let half = "0.5".parse().unwrap();
     let batch = [own.member("a"), all.member("a")];
@@ -54,71 +70,61 @@ fn calls_without_io_need_the_store() {
         many.remove(0).unwrap_err(),
     ];
     for error in errors {
-        assert!(error.needs_store() && !error.is_store_failure(), "{error}");
+        assert!(!error.is_store_failure(), "{error}");
         assert!(error.to_string().starts_with("All is shared"), "{error}");
     }
     assert!(each.is_empty());
     assert_eq!(own.check("a", 0).unwrap().remaining(), Some(10));
-    assert_eq!(now(all.check_shared("a", 0)).unwrap().remaining(), Some(5));
+    let all = limiter.shared("All").unwrap();
+    assert_eq!(now(all.check("a", 0)).unwrap().remaining(), Some(5));
     assert_eq!(limiter.stats().cells, 0, "no cell is made for a shared limit");
 }
 
 #[test]
 fn a_limiter_without_a_store_says_so() {
     let limiter = Limiter::new(limits(10, 5));
-    let all = limiter.limit("All").unwrap();
-    for error in [
-        now(all.spend_shared("a", 1)).unwrap_err(),
-        now(all.refund_shared("a", 1)).unwrap_err(),
-        now(all.block_shared("a", Duration::from_secs(1))).unwrap_err(),
-    ] {
-        assert!(error.is_store_failure(), "{error}");
-        assert!(error.to_string().contains("LimiterOptions::store"), "{error}");
-    }
-    let own = limiter.limit("Own").unwrap();
-    assert_eq!(
-        now(own.spend_shared("a", 1)).unwrap().remaining(),
-        Some(9),
-        "local limits need none"
-    );
+    let error = limiter.shared("All").unwrap_err();
+    assert!(error.is_store_failure(), "{error}");
+    assert!(error.to_string().contains("LimiterOptions::store"), "{error}");
+    let own = limiter.shared("Own").unwrap();
+    assert_eq!(now(own.spend("a", 1)).unwrap().remaining(), Some(9), "local limits need none");
 }
 
 #[test]
 fn other_errors_are_those_of_a_local_limit() {
     let limiter = one_node();
-    let all = limiter.limit("All").unwrap();
-    assert!(now(all.spend_shared("a", 6)).unwrap_err().is_cost_above_burst());
-    assert!(now(all.refund_shared("a", 6)).unwrap_err().is_cost_above_burst());
+    let all = limiter.shared("All").unwrap();
+    assert!(now(all.spend("a", 6)).unwrap_err().is_cost_above_burst());
+    assert!(now(all.refund("a", 6)).unwrap_err().is_cost_above_burst());
     let long = "x".repeat(5000);
-    assert!(now(all.spend_shared(&*long, 1)).unwrap_err().is_invalid_id());
+    assert!(now(all.spend(&*long, 1)).unwrap_err().is_invalid_id());
     let twice = [all.member("a"), all.member("a")];
-    assert!(now(limiter.batch(&twice).spend_shared()).unwrap_err().is_invalid_batch());
+    assert!(now(limiter.shared_batch(&twice).spend()).unwrap_err().is_invalid_batch());
     limiter.set_enabled(false);
-    assert_eq!(now(all.spend_shared("a", 6)).unwrap().remaining(), None);
-    assert_eq!(all.spend("a", 1).unwrap().remaining(), None, "switched off, it needs no store");
+    assert_eq!(now(all.spend("a", 6)).unwrap().remaining(), None);
+    assert_eq!(
+        block_on(all.spend("a", 1)).unwrap().remaining(),
+        None,
+        "switched off, it needs no store"
+    );
 }
 
 #[test]
 fn a_reload_shares_a_limit_and_back() {
     let clock = Clock::manual().0;
     let limiter = node(limits(10, 5), &Store::in_memory(clock.clone()), &clock);
-    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
-    assert!(own.spend("a", 4).unwrap().allowed());
-    assert!(now(all.spend_shared("a", 4)).unwrap().allowed());
+    let (own, all) = (limiter.shared("Own").unwrap(), limiter.shared("All").unwrap());
+    assert!(block_on(own.spend("a", 4)).unwrap().allowed());
+    assert!(now(all.spend("a", 4)).unwrap().allowed());
     let builder = Limits::builder().limit_with("Own", IdFormat::String, minutely(10), exact());
     let swapped = builder.unwrap().limit("All", IdFormat::String, minutely(5)).unwrap().build();
     assert!(limiter.reload(swapped).unwrap().changed);
-    assert!(own.spend("a", 1).unwrap_err().needs_store());
-    assert_eq!(
-        now(own.spend_shared("a", 1)).unwrap().remaining(),
-        Some(9),
-        "a bucket of the store"
-    );
-    assert_eq!(all.spend("a", 1).unwrap().remaining(), Some(4), "a bucket of this node");
+    assert_eq!(now(own.spend("a", 1)).unwrap().remaining(), Some(9), "a bucket of the store");
+    assert_eq!(block_on(all.spend("a", 1)).unwrap().remaining(), Some(4), "a bucket of this node");
     // Back: the debts of both are where they were.
     assert!(limiter.reload(limits(10, 5)).unwrap().changed);
-    assert_eq!(own.spend("a", 1).unwrap().remaining(), Some(5));
-    assert_eq!(now(all.spend_shared("a", 0)).unwrap().remaining(), Some(1));
+    assert_eq!(block_on(own.spend("a", 1)).unwrap().remaining(), Some(5));
+    assert_eq!(now(all.spend("a", 0)).unwrap().remaining(), Some(1));
 }
 
 #[test]
@@ -126,16 +132,16 @@ fn debts_in_the_store_outlive_reloads() {
     let (clock, hand) = Clock::manual();
     let store = Store::in_memory(clock.clone());
     let limiter = node(limits(10, 5), &store, &clock);
-    let all = limiter.limit("All").unwrap();
-    assert!(now(all.spend_shared("a", 5)).unwrap().allowed());
+    let all = limiter.shared("All").unwrap();
+    assert!(now(all.spend("a", 5)).unwrap().allowed());
     for debt in [CarryOver::Share, CarryOver::Afresh] {
         let twice = if debt == CarryOver::Share { 7 } else { 6 };
         limiter.reload_with(limits(10, twice), debt).unwrap();
-        let left = now(all.check_shared("a", 0)).unwrap();
+        let left = now(all.check("a", 0)).unwrap();
         assert_eq!(left.remaining(), Some(twice - 5), "five minutes of {twice} are used");
     }
     hand.advance(Duration::from_secs(60));
-    assert_eq!(now(all.check_shared("a", 0)).unwrap().remaining(), Some(2));
+    assert_eq!(now(all.check("a", 0)).unwrap().remaining(), Some(2));
 }
 
 #[test]
@@ -146,12 +152,12 @@ fn a_shared_limit_in_shadow_mode_denies_nothing() {
         Limits::builder().limit_with("All", IdFormat::String, minutely(2), options).unwrap();
     let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).counting(true);
     let limiter = Limiter::with_options(limits.build(), options.clock(clock));
-    let all = limiter.limit("All").unwrap();
+    let all = limiter.shared("All").unwrap();
     for left in [Some(1), Some(0), Some(0), Some(0)] {
-        let decision = now(all.spend_shared("a", 1)).unwrap();
+        let decision = now(all.spend("a", 1)).unwrap();
         assert_eq!((decision.allowed(), decision.remaining()), (true, left));
     }
-    assert!(now(all.spend_shared("a", 3)).unwrap().allowed(), "above the burst");
+    assert!(now(all.spend("a", 3)).unwrap().allowed(), "above the burst");
     assert_eq!(limiter.counters().limits[0].shadow_denied, 3);
 }
 
@@ -165,8 +171,8 @@ fn leased_limits_ask_the_store_as_exact_ones() {
     let store = Store::in_memory(clock.clone());
     let nodes = [node(limits.clone(), &store, &clock), node(limits, &store, &clock)];
     let spent = (0..6).filter(|at| {
-        let all = nodes[at % 2].limit("All").unwrap();
-        now(all.spend_shared("a", 1)).unwrap().allowed()
+        let all = nodes[at % 2].shared("All").unwrap();
+        now(all.spend("a", 1)).unwrap().allowed()
     });
     assert_eq!(spent.count(), 3);
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use tollgate::Decision;
+use tollgate::KeyedLimit;
 use tollgate::clock::ManualClock;
 use tollgate::limits::{LimitMode, OnError};
 use tollgate::reserve::{Receipt, Reservation, ReserveError};
-use tollgate::{Decision, KeyedLimit};
+use tollgate::shared::{SharedLimit, SharedReceipt, SharedReservation, block_on};
 
 use super::*;
 use crate::random::Random;
@@ -28,7 +30,7 @@ fn small() -> [Limit; 4] {
 struct Pair {
     limiters: [Limiter; 2],
     local: KeyedLimit,
-    nodes: [KeyedLimit; 2],
+    nodes: [SharedLimit; 2],
     hand: ManualClock,
 }
 
@@ -44,7 +46,7 @@ fn pair(limit: &Limit, mode: LimitMode) -> Pair {
     };
     let one = node(limits(), &store, &clock);
     let other = node(limits(), &store, &clock);
-    let nodes = [&one, &other].map(|node| node.limit("All").unwrap());
+    let nodes = [&one, &other].map(|node| node.shared("All").unwrap());
     Pair { local: one.limit("Local").unwrap(), nodes, hand, limiters: [one, other] }
 }
 
@@ -54,8 +56,8 @@ fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
 
 /// The results that a caller holds, of the local limit and of the shared one.
 enum Held {
-    Receipts(Receipt, Receipt),
-    Places(Reservation, Reservation),
+    Receipts(Receipt, SharedReceipt),
+    Places(Reservation, SharedReservation),
 }
 
 fn error_text(error: &ReserveError) -> String {
@@ -78,10 +80,19 @@ fn step(
             let cost = random.below(4);
             let parsed = factor.parse().unwrap();
             let (mine, theirs) = (local.scaled(parsed), all.scaled(parsed));
-            let (name, mine, theirs) = match random.below(5) {
-                0 => ("check", mine.check("a", cost), now(theirs.check_shared("a", cost))),
-                1 => ("refund", mine.refund("a", cost), now(theirs.refund_shared("a", cost))),
-                _ => ("spend", mine.spend("a", cost), now(theirs.spend_shared("a", cost))),
+            let (name, mine, theirs) = match random.below(8) {
+                0 => ("check", mine.check("a", cost), now(theirs.check("a", cost))),
+                1 => ("refund", mine.refund("a", cost), now(theirs.refund("a", cost))),
+                2 if cost == 0 => ("reset", mine.reset("a"), now(theirs.reset("a"))),
+                3 if cost == 0 => ("drain", mine.drain("a", 1), now(theirs.drain("a", 1))),
+                4 => {
+                    let part = |granted: (u64, Decision)| (granted.0, figures(granted.1));
+                    let mine = mine.spend_up_to("a", cost).map(part);
+                    let theirs = now(theirs.spend_up_to("a", cost)).map(part);
+                    assert_eq!(mine.ok(), theirs.ok());
+                    return format!("up to {cost} by factor {factor}");
+                }
+                _ => ("spend", mine.spend("a", cost), now(theirs.spend("a", cost))),
             };
             match (mine, theirs) {
                 (Ok(mine), Ok(theirs)) => assert_eq!(figures(mine), figures(theirs)),
@@ -94,11 +105,11 @@ fn step(
         }
         12 => {
             let time = Duration::from_millis(random.below(150));
-            assert_eq!(local.block("a", time).unwrap(), now(all.block_shared("a", time)).unwrap());
+            assert_eq!(local.block("a", time).unwrap(), now(all.block("a", time)).unwrap());
             format!("block for {time:?}")
         }
         13 if random.below(2) == 0 => {
-            assert_eq!(local.unblock("a").unwrap(), now(all.unblock_shared("a")).unwrap());
+            assert_eq!(local.unblock("a").unwrap(), now(all.unblock("a")).unwrap());
             "unblock".into()
         }
         14 if random.below(4) == 0 => {
@@ -116,8 +127,7 @@ fn step(
             format!("{by} ms later")
         }
         2 => {
-            let (mine, theirs) =
-                (local.spend("a", cost.min(3)), now(all.spend_shared("a", cost.min(3))));
+            let (mine, theirs) = (local.spend("a", cost.min(3)), now(all.spend("a", cost.min(3))));
             assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
             format!("spend {cost}")
         }
@@ -125,7 +135,7 @@ fn step(
             // A limit in shadow mode takes an estimate above its burst.
             let cost = if is_shadow && cost == 5 { 9 } else { cost.min(3) };
             let (mine, receipt) = local.spend_estimate("a", cost).unwrap();
-            let (theirs, other) = now(all.spend_estimate_shared("a", cost)).unwrap();
+            let (theirs, other) = now(all.spend_estimate("a", cost)).unwrap();
             assert_eq!(figures(mine), figures(theirs));
             held.extend(receipt.zip(other).map(|(a, b)| Held::Receipts(a, b)));
             format!("estimate {cost}: {mine:?}")
@@ -133,7 +143,7 @@ fn step(
         5 => {
             let at_most = Duration::from_millis(100 * random.below(20));
             let cost = cost.min(3);
-            match (local.reserve("a", cost, at_most), now(all.reserve_shared("a", cost, at_most))) {
+            match (local.reserve("a", cost, at_most), now(all.reserve("a", cost, at_most))) {
                 (Ok(mine), Ok(theirs)) => {
                     assert_eq!(mine.wait(), theirs.wait(), "{mine:?}");
                     held.push(Held::Places(mine, theirs));
@@ -149,32 +159,31 @@ fn step(
                 Held::Receipts(mine, theirs) => (mine, theirs),
                 Held::Places(mine, theirs) => (mine.into_receipt(), theirs.into_receipt()),
             };
-            let figures =
-                (figures(mine.settle(cost)), figures(now(theirs.settle_shared(cost)).unwrap()));
+            let figures = (figures(mine.settle(cost)), figures(now(theirs.settle(cost)).unwrap()));
             assert_eq!(figures.0, figures.1, "settle to {cost}");
             format!("settle {at} to {cost}")
         }
         9 => {
             let (mine, theirs) =
-                (local.refund("a", cost.min(3)), now(all.refund_shared("a", cost.min(3))));
+                (local.refund("a", cost.min(3)), now(all.refund("a", cost.min(3))));
             assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
             format!("refund {cost}")
         }
         10 => {
             let mine = local.spend_up_to("a", cost).unwrap();
-            let theirs = now(all.spend_up_to_shared("a", cost)).unwrap();
+            let theirs = now(all.spend_up_to("a", cost)).unwrap();
             assert_eq!((mine.0, figures(mine.1)), (theirs.0, figures(theirs.1)));
             format!("up to {cost}: {mine:?}")
         }
         11 if random.below(8) == 0 => {
-            let (mine, theirs) = (local.drain("a", cost), now(all.drain_shared("a", cost)));
+            let (mine, theirs) = (local.drain("a", cost), now(all.drain("a", cost)));
             assert_eq!(figures(mine.unwrap()), figures(theirs.unwrap()));
             format!("drain but {cost}")
         }
         _ => {
             assert_eq!(
                 figures(local.check("a", 1).unwrap()),
-                figures(now(all.check_shared("a", 1)).unwrap())
+                figures(now(all.check("a", 1)).unwrap())
             );
             "check".into()
         }
@@ -244,7 +253,7 @@ fn cancels_in_any_order_keep_the_bound() {
                 .build()
         };
         let nodes = [node(limits(), &store, &clock), node(limits(), &store, &clock)];
-        let nodes = nodes.each_ref().map(|node| node.limit("All").unwrap());
+        let nodes = nodes.each_ref().map(|node| node.shared("All").unwrap());
         let (mut random, mut now_ns) = (Random(seed), 0);
         let (mut grants, mut returns) = (Vec::new(), Vec::new());
         let (mut held, mut calls) = (Vec::new(), Vec::new());
@@ -258,13 +267,13 @@ fn cancels_in_any_order_keep_the_bound() {
                     calls.push(format!("{by_ns} ns later"));
                 }
                 2 => {
-                    let is_allowed = now(all.spend_shared("a", cost)).unwrap().allowed();
+                    let is_allowed = now(all.spend("a", cost)).unwrap().allowed();
                     calls.push(format!("spend {cost}: {is_allowed}"));
                     let spent = Grant { called, at_ns: now_ns, cost };
                     grants.extend(is_allowed.then_some(spent));
                 }
                 3..=5 => {
-                    if let Ok(place) = now(all.reserve_shared("a", cost, Duration::from_secs(3))) {
+                    if let Ok(place) = now(all.reserve("a", cost, Duration::from_secs(3))) {
                         let at_ns = now_ns + place.wait().as_nanos() as u64;
                         calls.push(format!("{} reserved {cost} for {at_ns}", grants.len()));
                         held.push((grants.len(), place));
@@ -278,7 +287,7 @@ fn cancels_in_any_order_keep_the_bound() {
                     if random.below(2) == 0 {
                         calls.push(format!("cancel {granted}"));
                         cancelled += 1;
-                        let left = || now(all.check_shared("a", 0)).unwrap().reset_in();
+                        let left = || now(all.check("a", 0)).unwrap().reset_in();
                         let (before, units) = (left(), grant.cost);
                         if grant.at_ns > now_ns {
                             grant.cost = 0;
@@ -290,7 +299,7 @@ fn cancels_in_any_order_keep_the_bound() {
                     } else {
                         let actual = random.below(grant.cost);
                         calls.push(format!("settle {granted} to {actual}"));
-                        let _ = now(place.into_receipt().settle_shared(actual)).unwrap();
+                        let _ = now(place.into_receipt().settle(actual)).unwrap();
                         returns.push((called, grant.cost - actual));
                     }
                 }
@@ -303,74 +312,74 @@ fn cancels_in_any_order_keep_the_bound() {
 }
 
 /// A node of a shared limit of 5 units, one a minute, and the hand of its clock.
-fn exact_node(options: LimitOptions) -> (KeyedLimit, ManualClock) {
+fn exact_node(options: LimitOptions) -> (SharedLimit, ManualClock) {
     let (clock, hand) = Clock::manual();
     let limits = Limits::builder().limit_with("All", IdFormat::String, minutely(5), options);
     let node = node(limits.unwrap().build(), &Store::in_memory(clock.clone()), &clock);
-    (node.limit("All").unwrap(), hand)
+    (node.shared("All").unwrap(), hand)
 }
 
 #[test]
 fn waiters_of_all_nodes_have_one_queue() {
     let (all, hand) = exact_node(exact());
-    assert!(now(all.spend_shared("a", 5)).unwrap().allowed());
+    assert!(now(all.spend("a", 5)).unwrap().allowed());
     let minutes = |count: u64| Duration::from_secs(60 * count);
     let places: Vec<_> = (1..=3)
         .map(|number| {
-            let place = now(all.reserve_shared("a", 1, Duration::MAX)).unwrap();
+            let place = now(all.reserve("a", 1, Duration::MAX)).unwrap();
             assert_eq!(place.wait(), minutes(number));
             place
         })
         .collect();
-    let error = now(all.reserve_shared("a", 1, minutes(3))).unwrap_err();
+    let error = now(all.reserve("a", 1, minutes(3))).unwrap_err();
     assert_eq!(error.needed(), Some(minutes(4)));
-    assert!(now(all.reserve_shared("a", 6, minutes(9))).unwrap_err().is_never());
-    let [one, two, three]: [Reservation; 3] = places.try_into().unwrap();
+    assert!(now(all.reserve("a", 6, minutes(9))).unwrap_err().is_never());
+    let [one, two, three]: [SharedReservation; 3] = places.try_into().unwrap();
     three.cancel();
     two.cancel();
-    assert_eq!(now(all.reserve_shared("a", 1, Duration::MAX)).unwrap().wait(), minutes(2));
+    assert_eq!(now(all.reserve("a", 1, Duration::MAX)).unwrap().wait(), minutes(2));
     hand.advance(minutes(1));
     assert!(one.wait().is_zero());
     one.cancel(); // Its time has come: it counts as used.
-    assert!(!now(all.spend_shared("a", 1)).unwrap().allowed());
+    assert!(!now(all.spend("a", 1)).unwrap().allowed());
 }
 
 /// A settlement has lowered the bucket below the end of the last place: the place has no charge behind it all the same.
 #[test]
 fn places_go_back_after_a_settlement() {
     let (tokens, _hand) = exact_node(LimitOptions::default().shared(Shared::Exact));
-    let (_, receipt) = tokens.spend_estimate_blocking("id", 2).unwrap();
-    let places = [(); 5].map(|()| tokens.reserve_blocking("id", 2, Duration::MAX).unwrap());
-    let _ = receipt.unwrap().settle_blocking(1).unwrap();
-    places.into_iter().rev().for_each(Reservation::cancel);
-    let left = tokens.check_blocking("id", 0).unwrap();
+    let (_, receipt) = block_on(tokens.spend_estimate("id", 2)).unwrap();
+    let places = [(); 5].map(|()| block_on(tokens.reserve("id", 2, Duration::MAX)).unwrap());
+    let _ = block_on(receipt.unwrap().settle(1)).unwrap();
+    places.into_iter().rev().for_each(SharedReservation::cancel);
+    let left = block_on(tokens.check("id", 0)).unwrap();
     assert_eq!(left.remaining(), Some(tokens.limit_for("id").unwrap().unwrap().burst() - 1));
 }
 
 #[test]
 fn leased_limits_refuse_places_and_estimates() {
     let (all, _) = exact_node(LimitOptions::default().shared(Shared::Leased));
-    let error = now(all.spend_estimate_shared("a", 1)).unwrap_err();
+    let error = now(all.spend_estimate("a", 1)).unwrap_err();
     assert!(error.is_leased() && error.to_string().contains("shared: exact"), "{error}");
-    let Err(ReserveError::Wrong(error)) = now(all.reserve_shared("a", 1, Duration::ZERO)) else {
+    let Err(ReserveError::Wrong(error)) = now(all.reserve("a", 1, Duration::ZERO)) else {
         panic!("a leased limit has no places")
     };
     assert!(error.is_leased() && !error.is_store_failure());
-    assert_eq!(now(all.spend_up_to_shared("a", 9)).unwrap().0, 5);
+    assert_eq!(now(all.spend_up_to("a", 9)).unwrap().0, 5);
 }
 
 #[test]
 fn blocks_refuse_places_but_keep_them() {
     let (all, hand) = exact_node(exact());
-    let before = now(all.reserve_shared("a", 5, Duration::ZERO)).unwrap();
-    now(all.block_shared("a", Duration::from_secs(90))).unwrap();
-    let error = now(all.reserve_shared("a", 1, Duration::MAX)).unwrap_err();
+    let before = now(all.reserve("a", 5, Duration::ZERO)).unwrap();
+    now(all.block("a", Duration::from_secs(90))).unwrap();
+    let error = now(all.reserve("a", 1, Duration::MAX)).unwrap_err();
     assert!(error.is_blocked(), "{error}");
-    assert!(now(all.spend_estimate_shared("a", 1)).unwrap().0.blocked());
-    assert_eq!(now(all.spend_up_to_shared("a", 1)).unwrap().0, 0);
-    assert_eq!(now(before.into_receipt().settle_shared(2)).unwrap().remaining(), Some(3));
+    assert!(now(all.spend_estimate("a", 1)).unwrap().0.blocked());
+    assert_eq!(now(all.spend_up_to("a", 1)).unwrap().0, 0);
+    assert_eq!(now(before.into_receipt().settle(2)).unwrap().remaining(), Some(3));
     hand.advance(Duration::from_secs(90));
-    assert_eq!(now(all.spend_up_to_shared("a", 9)).unwrap().0, 4);
+    assert_eq!(now(all.spend_up_to("a", 9)).unwrap().0, 4);
 }
 
 #[test]
@@ -382,15 +391,15 @@ fn reloads_end_what_receipts_return() {
         limits.unwrap().build()
     };
     let limiter = node(limits(5), &Store::in_memory(clock.clone()), &clock);
-    let all = limiter.limit("All").unwrap();
-    let (_, receipt) = now(all.spend_estimate_shared("a", 4)).unwrap();
+    let all = limiter.shared("All").unwrap();
+    let (_, receipt) = now(all.spend_estimate("a", 4)).unwrap();
     limiter.reload(limits(10)).unwrap();
-    assert_eq!(now(receipt.unwrap().settle_shared(0)).unwrap().remaining(), Some(6));
-    let (_, receipt) = now(all.spend_estimate_shared("a", 4)).unwrap();
+    assert_eq!(now(receipt.unwrap().settle(0)).unwrap().remaining(), Some(6));
+    let (_, receipt) = now(all.spend_estimate("a", 4)).unwrap();
     limiter.set_enabled(false);
-    assert_eq!(now(receipt.unwrap().settle_shared(0)).unwrap().remaining(), None);
+    assert_eq!(now(receipt.unwrap().settle(0)).unwrap().remaining(), None);
     limiter.set_enabled(true);
-    assert_eq!(now(all.check_shared("a", 0)).unwrap().remaining(), Some(2));
+    assert_eq!(now(all.check("a", 0)).unwrap().remaining(), Some(2));
 }
 
 #[test]
@@ -401,31 +410,31 @@ fn leases_of_other_nodes_hold_places_back() {
         let options = LimitOptions::default().shared(shared);
         let limits = Limits::builder().limit_with("All", IdFormat::String, minutely(20), options);
         let limiter = node(limits.unwrap().build(), &store, &clock);
-        limiter.limit("All").unwrap()
+        limiter.shared("All").unwrap()
     };
     let (exact, leased) = (node_of(Shared::Exact), node_of(Shared::Leased));
-    let (_, receipt) = now(exact.spend_estimate_shared("a", 2)).unwrap();
+    let (_, receipt) = now(exact.spend_estimate("a", 2)).unwrap();
     for _ in 0..2 {
         hand.advance(Duration::from_millis(1));
-        assert!(now(leased.spend_shared("a", 1)).unwrap().allowed());
+        assert!(now(leased.spend("a", 1)).unwrap().allowed());
     }
-    assert!(leased.spend("a", 1).unwrap().allowed(), "from its lease");
-    let left = now(exact.check_shared("a", 0)).unwrap().remaining().unwrap();
-    let after = now(receipt.unwrap().settle_shared(0)).unwrap();
+    assert!(block_on(leased.spend("a", 1)).unwrap().allowed(), "from its lease");
+    let left = now(exact.check("a", 0)).unwrap().remaining().unwrap();
+    let after = now(receipt.unwrap().settle(0)).unwrap();
     assert_eq!(after.remaining(), Some(left + 2), "also while there are leases");
-    assert!(now(exact.reserve_shared("a", left + 2, Duration::ZERO)).is_ok());
-    let error = now(exact.reserve_shared("a", 1, Duration::MAX)).unwrap_err();
+    assert!(now(exact.reserve("a", left + 2, Duration::ZERO)).is_ok());
+    let error = now(exact.reserve("a", 1, Duration::MAX)).unwrap_err();
     assert!(error.needed() >= Some(Duration::from_secs(59)), "{error}");
     hand.advance(Duration::from_secs(3));
-    assert!(now(exact.reserve_shared("a", 1, Duration::MAX)).is_ok(), "the leases have ended");
+    assert!(now(exact.reserve("a", 1, Duration::MAX)).is_ok(), "the leases have ended");
 }
 
 #[test]
 fn shadow_mode_reserves_at_once() {
     let (all, _) = exact_node(exact().mode(LimitMode::Shadow).on_error(OnError::Deny));
     for _ in 0..3 {
-        assert!(now(all.reserve_shared("a", 4, Duration::ZERO)).unwrap().wait().is_zero());
-        assert_eq!(now(all.spend_up_to_shared("a", 4)).unwrap().0, 4);
+        assert!(now(all.reserve("a", 4, Duration::ZERO)).unwrap().wait().is_zero());
+        assert_eq!(now(all.spend_up_to("a", 4)).unwrap().0, 4);
     }
 }
 
@@ -436,9 +445,9 @@ fn estimates_above_the_burst_owe_nothing() {
         let Pair { local, nodes: [all, _], limiters: _limiters, .. } =
             pair(&limit, LimitMode::Shadow);
         let (_, mine) = local.spend_estimate("a", 9).unwrap();
-        let (_, theirs) = now(all.spend_estimate_shared("a", 9)).unwrap();
+        let (_, theirs) = now(all.spend_estimate("a", 9)).unwrap();
         let mine = mine.unwrap().settle(10);
-        let theirs = now(theirs.unwrap().settle_shared(10)).unwrap();
+        let theirs = now(theirs.unwrap().settle(10)).unwrap();
         assert_eq!(figures(mine), figures(theirs), "{limit}");
     }
 }
@@ -447,13 +456,13 @@ fn estimates_above_the_burst_owe_nothing() {
 fn batches_tell_each_members_decision() {
     let (clock, _hand) = Clock::manual();
     let limiter = node(limits(2, 4), &Store::in_memory(clock.clone()), &clock);
-    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    let (own, all) = (limiter.shared("Own").unwrap(), limiter.shared("All").unwrap());
     let members = [own.member("a"), all.member("a").cost(2)];
     let left_after =
         [(true, [Some(1), Some(2)]), (true, [Some(0), Some(0)]), (false, [Some(0), None])];
     for (allowed, left) in left_after {
         let mut each = Vec::new();
-        let decision = now(limiter.batch(&members).spend_each_shared(&mut each)).unwrap();
+        let decision = now(limiter.shared_batch(&members).spend_each(&mut each)).unwrap();
         assert_eq!(decision.allowed(), allowed);
         assert_eq!(each.iter().map(Decision::remaining).collect::<Vec<_>>(), left);
     }
@@ -462,11 +471,11 @@ fn batches_tell_each_members_decision() {
 #[test]
 fn cancel_at_its_time_returns() {
     let (all, hand) = exact_node(LimitOptions::default().shared(Shared::Exact));
-    let place = |cost| now(all.reserve_shared("a", cost, Duration::MAX)).unwrap();
+    let place = |cost| now(all.reserve("a", cost, Duration::MAX)).unwrap();
     let _burst = place(5);
     let [first, _last] = [place(1), place(1)];
     hand.advance(first.wait());
-    let reset_in = || now(all.check_shared("a", 0)).unwrap().reset_in();
+    let reset_in = || now(all.check("a", 0)).unwrap().reset_in();
     let before = reset_in();
     first.cancel();
     assert_eq!(before - reset_in(), Duration::from_secs(60));

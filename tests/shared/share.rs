@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::reserve::Receipt;
+use tollgate::shared::SharedReceipt;
 
 use super::*;
 use crate::random::Random;
@@ -16,23 +16,23 @@ fn used(limit: &Limit, request_s: u64, by_settle: bool) -> u64 {
     let nodes = [(); 2].map(|()| {
         let limits =
             Limits::builder().limit_with("All", IdFormat::String, limit.clone(), exact()).unwrap();
-        node(limits.build(), &store, &clock).limit("All").unwrap()
+        node(limits.build(), &store, &clock).shared("All").unwrap()
     });
     let (mut random, mut free, mut sum) = (Random(38), 40, 0);
-    let mut ends: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
+    let mut ends: BTreeMap<u64, Vec<SharedReceipt>> = BTreeMap::new();
     for now_s in 0..1800 {
         hand.set(Duration::from_secs(now_s));
         for receipt in ends.remove(&now_s).unwrap_or_default() {
             let actual = random.within(500, 2500);
             (sum, free) = (sum + actual, free + 1);
             let _ = match by_settle {
-                true => now(receipt.settle_shared(actual)).unwrap(),
-                false => now(nodes[0].refund_shared("id", ESTIMATE - actual)).unwrap(),
+                true => now(receipt.settle(actual)).unwrap(),
+                false => now(nodes[0].refund("id", ESTIMATE - actual)).unwrap(),
             };
         }
         while free > 0 {
             let all = &nodes[free % 2];
-            let (decision, receipt) = now(all.spend_estimate_shared("id", ESTIMATE)).unwrap();
+            let (decision, receipt) = now(all.spend_estimate("id", ESTIMATE)).unwrap();
             if !decision.allowed() {
                 break;
             }

@@ -1,7 +1,8 @@
 //! Calls for one bucket.
 
 use tollgate::limit::Factor;
-use tollgate::{Decision, Error, KeyedLimit};
+use tollgate::shared::{SharedLimit, block_on};
+use tollgate::{Decision, Error};
 
 use super::answers::figures;
 use super::bucket::{Algorithm, Key, with_units, without_units};
@@ -29,35 +30,30 @@ impl Kind {
 }
 
 /// Makes a call. `None`: its future was dropped before its first poll.
-fn asked(handle: &KeyedLimit, way: Way, kind: Kind, call: Call) -> Option<Result<Decision, Error>> {
+fn asked(
+    handle: &SharedLimit,
+    way: Way,
+    kind: Kind,
+    call: Call,
+) -> Option<Result<Decision, Error>> {
     let (id, cost) = (KNOWN[call.limit].id(call.id), call.cost);
-    if call.factor != ONE {
-        let scaled = handle.scaled(Factor::from_millionths(call.factor));
-        return Some(match (way, kind) {
-            (Way::Sync, Kind::Spend) => scaled.spend(id, cost),
-            (Way::Sync, Kind::Check) => scaled.check(id, cost),
-            (Way::Sync, Kind::Refund) => scaled.refund(id, cost),
-            (_, Kind::Spend) => ready(scaled.spend_shared(id, cost)),
-            (_, Kind::Check) => ready(scaled.check_shared(id, cost)),
-            (_, Kind::Refund) => ready(scaled.refund_shared(id, cost)),
-            (_, Kind::Reset) => scaled.reset(id),
-        });
-    }
+    let scaled = handle.scaled(Factor::from_millionths(call.factor));
+    let is_plain = call.factor == ONE;
     Some(match (way, kind) {
-        (Way::Sync, Kind::Spend) => handle.spend(id, cost),
-        (Way::Sync, Kind::Check) => handle.check(id, cost),
-        (Way::Sync, Kind::Refund) => handle.refund(id, cost),
-        (Way::Sync, Kind::Reset) => handle.reset(id),
-        (Way::Blocking, Kind::Spend) => handle.spend_blocking(id, cost),
-        (Way::Blocking, Kind::Check) => handle.check_blocking(id, cost),
+        (Way::Blocking, Kind::Spend) => block_on(handle.spend(id, cost)),
+        (Way::Blocking, Kind::Check) => block_on(handle.check(id, cost)),
         (Way::Dropped, _) => {
-            drop(handle.spend_shared(id, cost));
+            drop(handle.spend(id, cost));
             return None;
         }
-        (_, Kind::Spend) => ready(handle.spend_shared(id, cost)),
-        (_, Kind::Check) => ready(handle.check_shared(id, cost)),
-        (_, Kind::Refund) => ready(handle.refund_shared(id, cost)),
-        (_, Kind::Reset) => ready(handle.reset_shared(id)),
+        (_, Kind::Spend) if is_plain => ready(handle.spend(id, cost)),
+        (_, Kind::Check) if is_plain => ready(handle.check(id, cost)),
+        (_, Kind::Refund) if is_plain => ready(handle.refund(id, cost)),
+        (_, Kind::Reset) if is_plain => ready(handle.reset(id)),
+        (_, Kind::Spend) => ready(scaled.spend(id, cost)),
+        (_, Kind::Check) => ready(scaled.check(id, cost)),
+        (_, Kind::Refund) => ready(scaled.refund(id, cost)),
+        (_, Kind::Reset) => ready(scaled.reset(id)),
     })
 }
 
@@ -108,9 +104,6 @@ impl World {
         let checked = match answer {
             None if has_asked => Err("a dropped future asked the store".into()),
             None => Ok(()),
-            Some(answer) if way == Way::Sync || (call.factor != ONE && kind == Kind::Reset) => {
-                self.without_io(shared, answer, has_asked)
-            }
             Some(answer) => self.with_store(shared, answer, has_asked),
         };
         checked.map_err(|text| {
@@ -151,28 +144,6 @@ impl World {
         }
         if units > 0 {
             bucket.bring_up(place.rule, now);
-        }
-    }
-
-    fn without_io(
-        &mut self,
-        shared: SharedCall,
-        answer: Result<Decision, Error>,
-        has_asked: bool,
-    ) -> Result<(), String> {
-        let SharedCall { kind, call, own, .. } = shared;
-        if has_asked {
-            return Err("it asked the store".into());
-        }
-        match answer {
-            Err(error) if error.needs_store() || error.is_cost_above_burst() => {
-                let answers = kind.uses_leases() && call.factor == ONE && own >= call.cost.max(1);
-                if answers { Err(format!("a lease answers it: {error}")) } else { Ok(()) }
-            }
-            Ok(decision) if kind.uses_leases() && call.factor == ONE => {
-                self.by_node(shared, &decision)
-            }
-            answer => Err(format!("{answer:?} without the store")),
         }
     }
 

@@ -99,7 +99,7 @@ fn lease_is_spent_after_a_reset() {
         Op::Advance(MS),
         spend(0, call(0, 0, 2)),
         Op::One(0, Way::Async, Kind::Reset, call(0, 0, 0)),
-        Op::One(0, Way::Sync, Kind::Spend, call(0, 0, 1)),
+        Op::One(0, Way::Async, Kind::Spend, call(0, 0, 1)),
         Op::Advance(340 * S),
     ];
     answers(&start(vec![limit(slow, LEASED)], 1), &ops);
@@ -117,7 +117,7 @@ fn call_with_a_factor_beside_a_lease() {
         Op::Advance(900 * MS),
         Op::Batch(1, Way::Async, BatchCall::SpendAll, List(halved)),
         spend(1, call(0, 0, 4)),
-        Op::One(0, Way::Sync, Kind::Spend, Call { factor: ONE, ..call(0, 0, 2) }),
+        Op::One(0, Way::Async, Kind::Spend, Call { factor: ONE, ..call(0, 0, 2) }),
     ];
     answers(&start(limits, 2), &ops);
 }

@@ -23,7 +23,7 @@ impl World {
         if let Some(place) = place {
             let _ = self.look(place.key)?;
         }
-        let answer = ready(handle.block_shared(KNOWN[limit].id(id), ns(time)));
+        let answer = ready(handle.block(KNOWN[limit].id(id), ns(time)));
         let Some(place) = place else {
             return match (answer, self.nodes[at].oracle.block(limit, id, time)) {
                 (Ok(answer), Some(left)) if answer.as_nanos() as i128 == left => Ok(()),
@@ -56,7 +56,7 @@ impl World {
 
     pub(crate) fn unblock(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[limit].clone() else { return Ok(()) };
-        let answer = ready(handle.unblock_shared(KNOWN[limit].id(id)));
+        let answer = ready(handle.unblock(KNOWN[limit].id(id)));
         let answer = answer.map_err(|error| format!("unblock: {error}"))?;
         let expected = match self.in_store(at, limit, id) {
             None => self.nodes[at].oracle.unblock(limit, id),
@@ -87,7 +87,7 @@ impl World {
     /// Compares the time until the end of an id's block.
     fn blocked(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[limit].clone() else { return Ok(()) };
-        let left = ready(handle.blocked_shared(KNOWN[limit].id(id)));
+        let left = ready(handle.blocked(KNOWN[limit].id(id)));
         let left = left.map_err(|error| format!("blocked: {error}"))?;
         let expected = match self.in_store(at, limit, id) {
             None => self.own_block(at, limit, id),
@@ -108,7 +108,7 @@ impl World {
             None => Vec::new(),
         };
         let calls = self.store.calls();
-        let explained = ready(handle.explain_shared(KNOWN[limit].id(id), cost));
+        let explained = ready(handle.explain(KNOWN[limit].id(id), cost));
         let explained = explained.map_err(|error| format!("explain {call:?}: {error}"))?;
         let Some(explained) = explained.call else {
             return Err(format!("explain {call:?}: no call"));

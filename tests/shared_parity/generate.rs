@@ -1,7 +1,6 @@
 //! Generates random runs of several nodes.
 
 use super::bucket::MAX_NODES;
-use super::call::BatchCall;
 use super::ops::{Call, Kind, ONE, Op, Way};
 use super::random::Random;
 use super::run::Start;
@@ -78,8 +77,8 @@ impl NodesRun {
             57..61 => self.one(node, Kind::Check),
             61..65 => self.one(node, Kind::Refund),
             65..67 => self.one(node, Kind::Reset),
-            67..70 => Op::UpTo(node, self.call(false)),
-            70..71 => Op::Drain(node, self.call(false)),
+            67..70 => Op::UpTo(node, self.call(true)),
+            70..71 => Op::Drain(node, self.call(true)),
             71..75 => {
                 let call = self.call(false);
                 Op::Settled(node, call, self.below(call.cost as usize + 3) as u64)
@@ -124,25 +123,18 @@ impl NodesRun {
         let random = &mut self.generator.random;
         let way = match kind {
             Kind::Spend | Kind::Check => {
-                random.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking, Way::Dropped])
+                random.pick(&[Way::Async, Way::Async, Way::Blocking, Way::Dropped])
             }
-            Kind::Refund | Kind::Reset => random.pick(&[Way::Sync, Way::Async, Way::Async]),
+            Kind::Refund | Kind::Reset => Way::Async,
         };
         // Others have no form with a factor.
-        let call = self.call(matches!(way, Way::Sync | Way::Async));
+        let call = self.call(way == Way::Async);
         Op::One(node, way, kind, call)
     }
 
     fn batch(&mut self, node: usize) -> Op {
-        let (mut what, members) = self.generator.any_batch();
-        let way = self.generator.random.pick(&[Way::Sync, Way::Async, Way::Async, Way::Blocking]);
-        if way != Way::Sync {
-            // The others have no form that asks the store.
-            what = match what {
-                BatchCall::CheckAll => BatchCall::CheckAll,
-                _ => BatchCall::SpendAll,
-            };
-        }
+        let (what, members) = self.generator.any_batch();
+        let way = self.generator.random.pick(&[Way::Async, Way::Async, Way::Blocking]);
         Op::Batch(node, way, what, List(members))
     }
 

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tollgate::limit::Factor;
-use tollgate::shared::Store;
-use tollgate::{Clock, KeyedLimit, Limiter, LimiterOptions};
+use tollgate::shared::{SharedLimit, Store};
+use tollgate::{Clock, Limiter, LimiterOptions};
 
 use super::bucket::Key;
 use super::oracle::Oracle;
@@ -58,7 +58,7 @@ pub(crate) enum Known {
 
 pub(crate) struct Node {
     pub(crate) limiter: Limiter,
-    pub(crate) handles: Vec<Option<KeyedLimit>>,
+    pub(crate) handles: Vec<Option<SharedLimit>>,
     /// Its own buckets, on its own clock.
     pub(crate) oracle: Oracle,
     /// The node's clock less the store's.
@@ -74,7 +74,7 @@ impl Node {
     }
 
     pub(crate) fn find_handles(&mut self) {
-        let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
+        let handle = |at: usize| self.limiter.shared(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
     }
 
@@ -83,24 +83,23 @@ impl Node {
         for (handle, id) in self.handles.iter().zip(FIRST_IDS) {
             if let Some(handle) = handle {
                 let largest = Factor::from_millionths(LARGEST_FACTOR);
-                // An error for a shared limit, which has no bucket here.
-                let _ = handle.scaled(largest).check(id, 0);
+                // Only a local limit has a bucket here.
+                if self.limiter.limit(handle.name()).is_ok() {
+                    let _ = ready(handle.scaled(largest).check(id, 0));
+                }
             }
         }
     }
 
-    /// Asks for a check of nothing without I/O, which a lease answers with its units.
-    pub(crate) fn known(&self, limit: usize, id: usize) -> Result<Known, String> {
-        let Some(handle) = &self.handles[limit] else { return Ok(Known::Unlimited) };
-        match handle.check(KNOWN[limit].id(id), 0) {
-            Ok(decision) => match (decision.remaining(), decision.allowed()) {
-                (None, _) => Ok(Known::Unlimited),
-                (Some(units), true) => Ok(Known::Units(units)),
-                // A bucket can owe more than it holds, after a reload.
-                (Some(_), false) => Ok(Known::Denied { is_block: decision.blocked() }),
-            },
-            Err(error) if error.needs_store() => Ok(Known::Nothing),
-            Err(error) => Err(format!("a check of nothing: {error}")),
+    /// What the node knows of an id without I/O.
+    pub(crate) fn known(&self, limit: usize, id: usize) -> Known {
+        let Some(handle) = &self.handles[limit] else { return Known::Unlimited };
+        let Some(decision) = handle.known_here(KNOWN[limit].id(id)) else { return Known::Nothing };
+        match (decision.remaining(), decision.allowed()) {
+            (None, _) => Known::Unlimited,
+            (Some(units), true) => Known::Units(units),
+            // A bucket can owe more than it holds, after a reload.
+            (Some(_), false) => Known::Denied { is_block: decision.blocked() },
         }
     }
 

@@ -49,8 +49,6 @@ pub(crate) enum Op {
 /// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Without I/O.
-    Sync,
     /// A future that is ready at its first poll.
     Async,
     Blocking,

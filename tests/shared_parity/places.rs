@@ -30,7 +30,7 @@ impl World {
         let mut oracle = self.nodes[at].oracle.clone();
         self.lend(&mut oracle, &[(place, leased, true)]);
         let id = KNOWN[call.limit].id(call.id);
-        let reserved = ready(handle.reserve_shared(id, call.cost, Duration::from_nanos(at_most)));
+        let reserved = ready(handle.reserve(id, call.cost, Duration::from_nanos(at_most)));
         let expected = oracle.call(CallKind::Check, call);
         if let Err(ReserveError::NoPlaces { .. }) = reserved {
             return match place.key.1 {

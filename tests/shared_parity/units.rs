@@ -1,5 +1,6 @@
 //! Partial grants, drains, and estimates that are settled at once.
 
+use tollgate::limit::Factor;
 use tollgate::{Decision, Error};
 
 use super::answers::figures;
@@ -25,12 +26,27 @@ impl World {
         Ok(Some((place, held.iter().sum())))
     }
 
+    /// As [`place`](Self::place), for a call that may have a factor.
+    fn place_scaled(&mut self, at: usize, call: Call) -> Result<Option<(InStore, u64)>, String> {
+        let Some((place, leased)) = self.place(at, call)?.filter(|_| call.factor != 0) else {
+            return Ok(None);
+        };
+        if call.factor != ONE && self.bucket(place.key).has_leases(self.now) {
+            self.buckets.bucket(place.key).charge_beside_leases();
+        }
+        self.find_scaled(at, place.key, call);
+        Ok(Some((place, leased)))
+    }
+
     /// Spends as many units as there are.
     pub(crate) fn up_to(&mut self, at: usize, call: Call) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[call.limit].clone() else { return Ok(()) };
-        let call = Call { factor: ONE, ..call };
-        let place = self.place(at, call)?;
-        let granted = ready(handle.spend_up_to_shared(KNOWN[call.limit].id(call.id), call.cost));
+        let place = self.place_scaled(at, call)?;
+        let id = KNOWN[call.limit].id(call.id);
+        let granted = match call.factor {
+            ONE => ready(handle.spend_up_to(id, call.cost)),
+            by => ready(handle.scaled(Factor::from_millionths(by)).spend_up_to(id, call.cost)),
+        };
         let (units, decision) = granted.map_err(|error| format!("{call:?}: {error}"))?;
         let answer = figures(&decision);
         let told = || format!("node {at}: up to {call:?}: {units} {answer:?}");
@@ -55,7 +71,8 @@ impl World {
         if (answer, units) != (expected, most) {
             return Err(format!("{}\n    expected {most} {expected:?}", told()));
         }
-        self.take_back(&mut oracle, (place, leased), place.rule, false);
+        let rule = self.nodes[at].oracle.rule(call).unwrap_or(place.rule);
+        self.take_back(&mut oracle, (place, leased), rule, false);
         if charges {
             self.note_use(place, used);
         }
@@ -65,9 +82,12 @@ impl World {
     /// Leaves the cost in the bucket.
     pub(crate) fn drain(&mut self, at: usize, call: Call) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[call.limit].clone() else { return Ok(()) };
-        let call = Call { factor: ONE, ..call };
-        let place = self.place(at, call)?;
-        let answer = ready(handle.drain_shared(KNOWN[call.limit].id(call.id), call.cost));
+        let place = self.place_scaled(at, call)?;
+        let id = KNOWN[call.limit].id(call.id);
+        let answer = match call.factor {
+            ONE => ready(handle.drain(id, call.cost)),
+            by => ready(handle.scaled(Factor::from_millionths(by)).drain(id, call.cost)),
+        };
         let Some((place, leased)) = place else {
             let expected = self.nodes[at].oracle.call(CallKind::Drain, call);
             return self.same(answer, expected, || format!("drain {call:?}"));
@@ -79,7 +99,8 @@ impl World {
             // It has fewer units than before, or as many.
             return answer.map(drop).map_err(|error| format!("drain {call:?}: {error}"));
         }
-        self.take_back(&mut oracle, (place, leased), place.rule, false);
+        let rule = self.nodes[at].oracle.rule(call).unwrap_or(place.rule);
+        self.take_back(&mut oracle, (place, leased), rule, false);
         self.same(answer, expected, || format!("drain {call:?}"))
     }
 
@@ -92,7 +113,7 @@ impl World {
             return Ok(());
         }
         let place = self.place(at, call)?;
-        let charged = ready(handle.spend_estimate_shared(KNOWN[call.limit].id(call.id), call.cost));
+        let charged = ready(handle.spend_estimate(KNOWN[call.limit].id(call.id), call.cost));
         if place.is_some() && self.lease_ns(at, call.limit) > 0 {
             return match charged {
                 Err(error) if error.is_leased() => Ok(()),
@@ -100,7 +121,7 @@ impl World {
             };
         }
         let charged = charged.map(|(decision, receipt)| {
-            (decision, receipt.map(|receipt| ready(receipt.settle_shared(actual))))
+            (decision, receipt.map(|receipt| ready(receipt.settle(actual))))
         });
         let Some((place, leased)) = place else {
             let expected = self.nodes[at].oracle.settled(call, actual);

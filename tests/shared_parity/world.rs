@@ -99,8 +99,11 @@ impl World {
         at: i128,
         between: (SystemTime, SystemTime),
     ) -> Terms {
-        let (began_s, handles, ahead) = (self.began_s, &*node.handles, node.ahead);
-        let terms = terms_of(spec, PutInPlace { began_s, handles, at, between }, |at| {
+        let (began_s, ahead) = (self.began_s, node.ahead);
+        let applies = &|limit: usize, id: &str| {
+            node.handles[limit].as_ref().map(|handle| handle.limit_for(id).unwrap())
+        };
+        let terms = terms_of(spec, PutInPlace { began_s, applies, at, between }, |at| {
             self.hand.set(ns((at - ahead - 1).max(0)));
         });
         self.hand.set(ns(self.now - 1));
@@ -196,7 +199,7 @@ impl World {
                 self.buckets.bucket(key).keep_longer(place.rule, now);
             }
             let is_its = place.is_some();
-            let known = if is_its { self.nodes[at].known(limit, id)? } else { Known::Nothing };
+            let known = if is_its { self.nodes[at].known(limit, id) } else { Known::Nothing };
             let units = match known {
                 Known::Units(units) if self.lease_ns(at, limit) > 0 => units,
                 Known::Units(units) => {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-#[cfg(feature = "valkey")]
 use tollgate::limits::Shared;
 use tollgate::limits::{Applies, ExplainedCall, Explanation, LimitMode, Location, NearEntry};
 #[cfg(feature = "valkey")]
 use tollgate::shared::Store;
+#[cfg(feature = "valkey")]
+use tollgate::shared::block_on;
 use tollgate::{Decision, Limit, Limits};
 #[cfg(feature = "valkey")]
 use tollgate::{Error, Limiter, LimiterOptions};
@@ -89,7 +90,7 @@ fn by_store(
         let store = store.clone().answer_timeout(STORE_ANSWERS_WITHIN)?;
         let options = LimiterOptions::default().store(Store::connect(&store)?);
         let limiter = Limiter::with_options(limits.clone().as_of(now), options);
-        limiter.limit(&args.limit)?.explain_blocking(&*args.id, args.cost)
+        block_on(limiter.shared(&args.limit)?.explain(&*args.id, args.cost))
     };
     Ok(Some((explained().map_err(failure)?.call, store.shown_url())))
 }

@@ -19,11 +19,11 @@ use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
-use crate::limiter::reserve::Charged;
+use crate::limiter::reserve::claim::Claim;
 use crate::limits::Id;
 
 /// The number of rules that a request is matched with without an allocation.
-pub(super) const INLINE_RULES: usize = 4;
+pub(crate) const INLINE_RULES: usize = 4;
 
 /// The number of limits' decisions that are stored until the response without an allocation. More would make the future
 /// larger, which is copied several times.
@@ -41,20 +41,20 @@ pub(crate) struct Rules {
 
 /// A rule that applies to a request, with what the rule's functions return for the request. `position` is the rule's
 /// index.
-pub(super) struct MatchedRule<'r, 'a> {
-    pub(super) rule: &'r ActiveRule,
-    pub(super) position: usize,
+pub(crate) struct MatchedRule<'r, 'a> {
+    pub(crate) rule: &'r ActiveRule,
+    pub(crate) position: usize,
     who: Who<'a>,
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
     factor: Factor,
-    pub(super) partition: Option<Box<[u8]>>,
+    pub(crate) partition: Option<Box<[u8]>>,
 }
 
 /// The limits' decision on a request, stored until its response comes.
 pub(crate) struct RequestOutcome {
     decision: Decision,
-    pub(super) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
-    pub(super) charges: Vec<RefundableCharge>,
+    pub(crate) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
+    pub(crate) charges: Vec<RefundableCharge>,
     at: SystemTime,
 }
 
@@ -62,17 +62,47 @@ pub(crate) struct RequestOutcome {
 pub(crate) type Asked = Result<(Decision, Option<RequestOutcome>), Rejection>;
 
 /// One limit's own decision, with its policy and partition key for the fields.
-pub(super) struct LimitDecision {
-    pub(super) position: usize,
-    pub(super) policy: PolicyRef,
-    pub(super) decision: Decision,
-    pub(super) partition: Option<Box<[u8]>>,
+pub(crate) struct LimitDecision {
+    pub(crate) position: usize,
+    pub(crate) policy: PolicyRef,
+    pub(crate) decision: Decision,
+    pub(crate) partition: Option<Box<[u8]>>,
 }
 
 /// A charge that the response may refund.
-pub(super) struct RefundableCharge {
-    pub(super) position: usize,
-    pub(super) charged: Charged,
+pub(crate) struct RefundableCharge {
+    pub(crate) position: usize,
+    pub(crate) charged: Charged,
+}
+
+/// Where a request's charge was made.
+#[allow(dead_code, reason = "a build without shared limits has one place")]
+pub(crate) enum Charged {
+    Here(Claim),
+    Elsewhere(Box<dyn GiveBack>),
+}
+
+/// A charge that is not of this node.
+pub(crate) trait GiveBack: Send + Sync {
+    /// Begins to give all units back.
+    fn give_back(&self);
+}
+
+impl Charged {
+    fn give_back(&self) {
+        match self {
+            Charged::Here(claim) => claim.give_back_all(),
+            Charged::Elsewhere(charge) => charge.give_back(),
+        }
+    }
+
+    /// Decides a check of the bucket at a cost of 0; `None`: that takes I/O.
+    fn look(&self) -> Option<Decision> {
+        match self {
+            Charged::Here(claim) => Some(claim.look()),
+            Charged::Elsewhere(_) => None,
+        }
+    }
 }
 
 /// The facts besides the outcome that the fields depend on.
@@ -86,7 +116,7 @@ pub(crate) struct ResponseState<'a> {
     pub(crate) fields_of_denial: Option<&'a Fields>,
 }
 
-pub(super) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
+pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
 
 impl MatchedRule<'_, '_> {
     /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
@@ -96,7 +126,7 @@ impl MatchedRule<'_, '_> {
         Some(LimitDecision { position: self.position, policy, decision, partition })
     }
 
-    pub(super) fn member(&self) -> Member<'_> {
+    pub(crate) fn member(&self) -> Member<'_> {
         self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor)
     }
 
@@ -108,7 +138,7 @@ impl MatchedRule<'_, '_> {
 
 /// Keeps one of several rules that have the same limit and bucket: the one with the largest cost, of equal costs the first.
 /// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
-pub(super) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
+pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     // A rule with an invalid id stays, and the batch returns its error.
     let bucket = |one: &MatchedRule<'_, '_>| {
         let limit = one.rule.limit();
@@ -142,7 +172,7 @@ impl Rules {
         self.ask_matched(&mut matched)
     }
 
-    pub(super) fn all_matching<'r, 'a>(
+    pub(crate) fn all_matching<'r, 'a>(
         &self,
         rules: &'r [ActiveRule],
         parts: &'a Parts,
@@ -156,7 +186,7 @@ impl Rules {
         Ok(matched)
     }
 
-    pub(super) fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
+    pub(crate) fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
         match matched.as_slice() {
             [] => Ok((Decision::UNLIMITED, None)),
             [one] if !one.rule.can_refund() => self.ask_one(one),
@@ -251,7 +281,7 @@ impl Rules {
         Ok((decision, is_needed.then_some(outcome)))
     }
 
-    pub(super) fn outcome(&self, decision: Decision) -> RequestOutcome {
+    pub(crate) fn outcome(&self, decision: Decision) -> RequestOutcome {
         let at = if self.fields.all.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
         RequestOutcome { at, ..RequestOutcome::new(decision) }
     }
@@ -284,7 +314,7 @@ impl Rules {
     }
 
     /// Returns whether a field, the body of a denial or the layer's function for responses shows the limits' own decisions.
-    pub(super) fn is_shown(&self, decision: &Decision) -> bool {
+    pub(crate) fn is_shown(&self, decision: &Decision) -> bool {
         decision.remaining().is_some() && (!decision.allowed() || self.records_allowed)
     }
 
@@ -334,7 +364,7 @@ impl Rules {
 }
 
 /// Converts an error to a rejection in which the limit has the name that clients see.
-pub(super) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
+pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
     let rejection = Rejection::from(error);
     let shown = matched.iter().find_map(|one| {
         let (rule, name, reason) = (one.rule, one.rule.limit().name(), rejection.reason());

@@ -444,6 +444,18 @@ impl RateLimitBuilder {
     /// assert!(RateLimitLayer::builder(&limiter).build().is_err(), "it has no rule");
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, SetupError> {
+        let layer = self.build_any()?;
+        if let Some(rule) = layer.shared.rules.rules.iter().find(|rule| rule.asks_store()) {
+            let text = format!(
+                "{}: its rule may ask a store, so the layer needs build_with_store()",
+                rule.name()
+            );
+            return Err(SetupError::new(text));
+        }
+        Ok(layer)
+    }
+
+    pub(crate) fn build_any(self) -> Result<RateLimitLayer, SetupError> {
         if self.rules.is_empty() {
             return Err(SetupError::new("a layer without a rule limits nothing"));
         }

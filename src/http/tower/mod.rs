@@ -1,21 +1,17 @@
 //! Puts limits in front of a tower service.
 
-mod answer;
+pub(crate) mod answer;
 mod body;
-#[cfg(feature = "valkey")]
-mod by_store;
 pub mod extract;
 mod grpc;
 mod layer;
-mod outcome;
+pub(crate) mod outcome;
 mod policies;
 mod rejection;
 pub mod responder;
 mod rule_fields;
 mod rules;
 mod service;
-#[cfg(feature = "valkey")]
-mod shared;
 mod switch;
 
 pub use body::ResponseBody;
@@ -25,6 +21,4 @@ pub use rejection::Rejection;
 pub use responder::Denial;
 pub use rules::{Rule, Who};
 pub use service::{Denied, RateLimit, Report, ResponseFuture};
-#[cfg(feature = "valkey")]
-pub use shared::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};
 pub use switch::Switch;

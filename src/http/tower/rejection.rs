@@ -5,6 +5,7 @@ use std::fmt;
 
 use http::StatusCode;
 
+use crate::error::ErrorKind;
 use crate::http::ClientError;
 use crate::util::escape::Escaped;
 
@@ -26,7 +27,7 @@ pub struct Rejection {
     status: StatusCode,
     reason: Cow<'static, str>,
     cause: Option<ClientError>,
-    #[cfg(feature = "valkey")]
+    /// Whether a call of a local limit met one that a reload has made a shared one.
     needs_store: bool,
 }
 
@@ -44,13 +45,7 @@ impl Rejection {
     pub fn new(status: StatusCode, reason: impl Into<Cow<'static, str>>) -> Rejection {
         let is_error = status.is_client_error() || status.is_server_error();
         let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Rejection {
-            status,
-            reason: reason.into(),
-            cause: None,
-            #[cfg(feature = "valkey")]
-            needs_store: false,
-        }
+        Rejection { status, reason: reason.into(), cause: None, needs_store: false }
     }
 
     /// Returns the status.
@@ -85,9 +80,10 @@ impl Rejection {
     pub fn cause(&self) -> Option<&ClientError> {
         self.cause.as_ref()
     }
+}
 
-    /// Whether a call without I/O met a shared limit, and charged nothing.
-    #[cfg(feature = "valkey")]
+impl Rejection {
+    #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn needs_store(&self) -> bool {
         self.needs_store
     }
@@ -105,24 +101,17 @@ impl From<crate::error::Error> for Rejection {
     /// Makes a 400 for an id that its limit's format does not allow and for a cost above the burst, which no wait would
     /// help; a 500 for any other error.
     fn from(error: crate::error::Error) -> Rejection {
-        #[cfg(feature = "valkey")]
-        if error.is_store_failure() {
-            // The error's text has the store's address and a key.
+        if error.is_of_store() {
             let reason = "the store of this limit has failed";
             return Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
-        }
-        #[cfg(feature = "valkey")]
-        if error.needs_store() {
-            let reason = "a limit is shared: the layer needs with_store()";
-            let rejection = Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
-            return Rejection { needs_store: true, ..rejection };
         }
         let status = if error.is_invalid_id() || error.is_cost_above_burst() {
             StatusCode::BAD_REQUEST
         } else {
             StatusCode::INTERNAL_SERVER_ERROR
         };
-        Rejection::new(status, error.to_string())
+        let needs_store = error.kind() == ErrorKind::NeedsStore;
+        Rejection { needs_store, ..Rejection::new(status, error.to_string()) }
     }
 }
 

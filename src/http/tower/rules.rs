@@ -97,6 +97,8 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 #[must_use]
 pub struct Rule {
     limit: KeyedLimit,
+    /// Whether the store may have to be asked.
+    asks_store: bool,
     shown_as: Option<String>,
     fields: Option<Fields>,
     who: FindWho,
@@ -115,8 +117,17 @@ impl Rule {
         limit: KeyedLimit,
         who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
     ) -> Rule {
+        Rule::asking(limit, false, who)
+    }
+
+    pub(crate) fn asking(
+        limit: KeyedLimit,
+        asks_store: bool,
+        who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
+    ) -> Rule {
         Rule {
             limit,
+            asks_store,
             shown_as: None,
             fields: None,
             who: Box::new(who),
@@ -402,6 +413,10 @@ impl ActiveRule {
     }
 
     /// Returns the name that clients see.
+    pub(crate) fn asks_store(&self) -> bool {
+        self.rule.asks_store
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.policies.name()
     }

@@ -53,7 +53,7 @@ use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The limits' decision on a request that is served in any case: an extension of requests behind a
@@ -251,7 +251,7 @@ where
 impl<S> RateLimit<S> {
     /// Answers a request that is denied, and calls the inner service for others.
     #[inline]
-    pub(super) fn go_on<B, R>(
+    pub(crate) fn go_on<B, R>(
         &mut self,
         mut asked: Asked,
         (mut parts, body): (Parts, B),
@@ -298,7 +298,7 @@ fn with_outcome(asked: Asked) -> Asked {
 impl Shared {
     /// Calls the layer's function for requests.
     #[inline]
-    pub(super) fn before(&self, parts: &Parts) -> Option<Box<OnResponse>> {
+    pub(crate) fn before(&self, parts: &Parts) -> Option<Box<OnResponse>> {
         self.on_request.as_ref().map(|on_request| Box::new(on_request(parts)))
     }
 

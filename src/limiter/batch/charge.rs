@@ -11,7 +11,7 @@ use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 /// Decides and charges a batch; returns its decision and time.
-pub(in crate::limiter) fn spend(
+pub(crate) fn spend(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
 ) -> Result<(Decision, u64), Outdated> {
@@ -27,10 +27,7 @@ pub(in crate::limiter) fn spend(
 
 /// Decides each member alone by its bucket's word, and writes nothing; returns the time. The clock is read once. The
 /// cache lines of all cells are prefetched before the first is read.
-pub(in crate::limiter) fn look(
-    view: LimitsView<'_>,
-    members: &mut [Prepared<'_>],
-) -> Result<u64, Outdated> {
+pub(crate) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
     for member in members.iter() {
         view.inner.store.prefetch(member.key.fingerprint);
     }
@@ -91,12 +88,7 @@ fn return_one(view: LimitsView<'_>, member: &mut Prepared<'_>) {
 }
 
 /// Returns a charge of `cost` units of a batch that is denied.
-pub(in crate::limiter) fn return_charge(
-    view: LimitsView<'_>,
-    key: &StoreKey<'_>,
-    cost: u64,
-    spent: &Spent,
-) {
+pub(crate) fn return_charge(view: LimitsView<'_>, key: &StoreKey<'_>, cost: u64, spent: &Spent) {
     if fault::active(Fault::NoReturn) {
         return;
     }
@@ -107,7 +99,7 @@ pub(in crate::limiter) fn return_charge(
 
 /// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are
 /// returned.
-pub(in crate::limiter) fn returned_on_panic<'a, R>(
+pub(crate) fn returned_on_panic<'a, R>(
     view: LimitsView<'_>,
     members: &mut [Prepared<'a>],
     call: impl FnOnce(&mut [Prepared<'a>]) -> Result<R, Outdated>,

@@ -1,6 +1,6 @@
 //! Counts the members of a decided batch, and repeats the batch on their shadows.
 
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::decision::Decision;
 use crate::limiter::batch::member::MemberMode;
 use crate::limiter::batch::prepared::{Prepared, Trial};
@@ -8,8 +8,8 @@ use crate::limiter::handle::Call;
 
 /// Counts each member of a batch that got `decision`, and charges the shadows. Of a denied batch only the member that
 /// denied it is counted, and only its shadow is asked.
-pub(in crate::limiter) fn count(
-    inner: &SharedState,
+pub(crate) fn count(
+    inner: &LimiterState,
     members: &mut [Prepared<'_>],
     decision: &Decision,
     now_ns: u64,
@@ -38,7 +38,7 @@ pub(in crate::limiter) fn count(
 }
 
 /// Whether the limit that is tried would have denied the member. Charges the shadow bucket if it would not.
-fn would_deny(inner: &SharedState, member: &Prepared<'_>, now_ns: u64) -> bool {
+fn would_deny(inner: &LimiterState, member: &Prepared<'_>, now_ns: u64) -> bool {
     let cost = member.cost;
     match member.trial {
         Trial::Nothing => false,
@@ -53,18 +53,13 @@ fn would_deny(inner: &SharedState, member: &Prepared<'_>, now_ns: u64) -> bool {
 }
 
 /// Repeats a member's refund or reset on its shadow bucket.
-pub(in crate::limiter) fn give_to_shadow(
-    inner: &SharedState,
-    member: &Prepared<'_>,
-    call: Call,
-    now_ns: u64,
-) {
+pub(crate) fn give_to_shadow(inner: &LimiterState, member: &Prepared<'_>, call: Call, now_ns: u64) {
     if member.trial == Trial::ShadowBeside && member.mode != MemberMode::CheckOnly {
         call_shadow(inner, member, call, now_ns);
     }
 }
 
 /// Repeats a call on a member's shadow bucket; returns whether the shadow denies it.
-fn call_shadow(inner: &SharedState, member: &Prepared<'_>, call: Call, now_ns: u64) -> bool {
+fn call_shadow(inner: &LimiterState, member: &Prepared<'_>, call: Call, now_ns: u64) -> bool {
     inner.in_shadow(member.key.key, member.factor, call, now_ns)
 }

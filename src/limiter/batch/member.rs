@@ -59,11 +59,11 @@ pub enum MemberMode {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Member<'a> {
-    pub(super) handle: &'a KeyedLimit,
-    pub(super) id: Id<'a>,
-    pub(super) cost: u64,
-    pub(super) mode: MemberMode,
-    pub(super) factor: Factor,
+    pub(crate) handle: &'a KeyedLimit,
+    pub(crate) id: Id<'a>,
+    pub(crate) cost: u64,
+    pub(crate) mode: MemberMode,
+    pub(crate) factor: Factor,
 }
 
 impl<'a> Member<'a> {

@@ -8,7 +8,7 @@ mod charge;
 mod count;
 mod fast_path;
 mod member;
-mod prepared;
+pub(crate) mod prepared;
 
 use smallvec::SmallVec;
 
@@ -19,25 +19,18 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
-#[cfg(feature = "valkey")]
 use crate::limiter::needs_store::needs_store;
 #[cfg(feature = "tower")]
-use crate::limiter::reserve::Claim;
+use crate::limiter::reserve::claim::Claim;
 use crate::limits::Scratch;
-#[cfg(feature = "valkey")]
-use crate::store::pin;
 use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
 
-pub(in crate::limiter) use charge::{look, returned_on_panic, spend};
-pub(in crate::limiter) use count::count;
+pub(crate) use charge::{look, returned_on_panic, spend};
+pub(crate) use count::count;
 pub use member::{Member, MemberMode};
-#[cfg(feature = "valkey")]
-pub(in crate::limiter) use prepared::Trial;
-pub(in crate::limiter) use prepared::{
-    INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest,
-};
+pub(crate) use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest};
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
 ///
@@ -80,8 +73,8 @@ pub(in crate::limiter) use prepared::{
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Batch<'a> {
-    pub(in crate::limiter) limiter: &'a Limiter,
-    pub(in crate::limiter) members: &'a [Member<'a>],
+    pub(crate) limiter: &'a Limiter,
+    pub(crate) members: &'a [Member<'a>],
 }
 
 impl<'a> Batch<'a> {
@@ -119,24 +112,7 @@ impl<'a> Batch<'a> {
 
     #[inline(never)]
     fn spend_generally(&self) -> Result<Decision, Error> {
-        #[cfg(feature = "valkey")]
-        if self.has_shared_member()
-            && let Some(decision) = self.call_by_leases(true)?
-        {
-            return Ok(decision);
-        }
         self.spend_and_report(false, |_, _| ())
-    }
-
-    /// Whether a member's limit is shared now. A reload may change it.
-    #[cfg(feature = "valkey")]
-    fn has_shared_member(&self) -> bool {
-        let guard = pin();
-        let limits = &self.limiter.inner.view(&guard).generation.limits;
-        self.members.iter().any(|member| {
-            member.handle.check_limiter(self.limiter).is_ok()
-                && limits.entry(member.handle.index).is_shared()
-        })
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -279,12 +255,6 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
-        #[cfg(feature = "valkey")]
-        if self.has_shared_member()
-            && let Some(decision) = self.call_by_leases(false)?
-        {
-            return Ok(decision);
-        }
         self.with_members(true, |view, members| {
             look(view, members)?;
             Ok(strictest(members, |member| member.can_deny()))
@@ -406,9 +376,9 @@ impl<'a> Batch<'a> {
         inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
-            match prepare_all(self.limiter, self.members, view, &mut scratches, checks_cost) {
+            match prepare_all(self.limiter, self.members.iter(), view, &mut scratches, checks_cost)
+            {
                 Ok(mut prepared) => {
-                    #[cfg(feature = "valkey")]
                     if let Some(member) = prepared.iter().find(|member| member.is_shared(view)) {
                         member.handle.tally.count_error();
                         return Ok(Err(needs_store(member.handle.name())));

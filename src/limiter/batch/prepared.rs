@@ -19,30 +19,30 @@ use crate::store::key::KeyRef;
 use crate::util::fault::{self, Fault};
 
 /// The number of members that are kept on the stack; a larger batch allocates.
-pub(in crate::limiter) const INLINE_MEMBERS: usize = 8;
+pub(crate) const INLINE_MEMBERS: usize = 8;
 
 /// A member whose key and limit are known.
-pub(in crate::limiter) struct Prepared<'a> {
-    pub(in crate::limiter) key: StoreKey<'a>,
-    pub(in crate::limiter) limit: Cow<'a, Limit>,
-    pub(in crate::limiter) handle: &'a KeyedLimit,
+pub(crate) struct Prepared<'a> {
+    pub(crate) key: StoreKey<'a>,
+    pub(crate) limit: Cow<'a, Limit>,
+    pub(crate) handle: &'a KeyedLimit,
     /// The cost that is charged; 0 for a cost above the burst of a limit in shadow mode.
-    pub(in crate::limiter) cost: u64,
-    pub(in crate::limiter) factor: Factor,
-    pub(in crate::limiter) mode: MemberMode,
+    pub(crate) cost: u64,
+    pub(crate) factor: Factor,
+    pub(crate) mode: MemberMode,
     /// The position in the caller's batch.
-    pub(in crate::limiter) position: usize,
-    pub(in crate::limiter) trial: Trial,
-    pub(in crate::limiter) decision: Decision,
+    pub(crate) position: usize,
+    pub(crate) trial: Trial,
+    pub(crate) decision: Decision,
     /// The member's charge, until it is returned.
-    pub(in crate::limiter) spent: Option<Spent>,
+    pub(crate) spent: Option<Spent>,
     /// Whether the shadow bucket was charged as well.
-    pub(in crate::limiter) is_in_shadow: bool,
+    pub(crate) is_in_shadow: bool,
 }
 
 /// How a member's limit is tried: its denials are counted, but deny no batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::limiter) enum Trial {
+pub(crate) enum Trial {
     /// The limit is enforced.
     Nothing,
     /// The limit is in shadow mode. `is_above`: the cost is above the burst.
@@ -54,31 +54,30 @@ pub(in crate::limiter) enum Trial {
 /// The members that a limit applies to, sorted by key: by the limit's index, then by the id's bytes. Every batch
 /// charges in this order. So if the buckets have the units for one of two equal batches at the same time, one is
 /// allowed.
-pub(in crate::limiter) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
+pub(crate) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
 impl Prepared<'_> {
-    pub(in crate::limiter) fn is_in_shadow_mode(&self) -> bool {
+    pub(crate) fn is_in_shadow_mode(&self) -> bool {
         matches!(self.trial, Trial::ShadowMode { .. })
     }
 
     /// Whether only the store knows the member's bucket.
-    #[cfg(feature = "valkey")]
-    pub(in crate::limiter) fn is_shared(&self, view: LimitsView<'_>) -> bool {
+    pub(crate) fn is_shared(&self, view: LimitsView<'_>) -> bool {
         view.generation.limits.entry(self.key.key.limit).is_shared()
     }
 
     /// Whether the member can deny the batch.
-    pub(in crate::limiter) fn can_deny(&self) -> bool {
+    pub(crate) fn can_deny(&self) -> bool {
         self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
     }
 
     /// Whether the member is charged if the batch is allowed and the bucket has the units.
-    pub(in crate::limiter) fn is_to_be_charged(&self) -> bool {
+    pub(crate) fn is_to_be_charged(&self) -> bool {
         self.mode != MemberMode::CheckOnly && self.cost > 0 && !self.decision.blocked()
     }
 
     /// The member's own decision, as callers see it.
-    pub(in crate::limiter) fn shown_decision(&self) -> Decision {
+    pub(crate) fn shown_decision(&self) -> Decision {
         match self.is_in_shadow_mode() {
             true => self.decision.in_shadow(),
             false => self.decision.for_member(self.position),
@@ -87,15 +86,15 @@ impl Prepared<'_> {
 }
 
 /// Prepares the members that a limit applies to. `checks_cost`: a cost above the burst is an error.
-pub(in crate::limiter) fn prepare_all<'a>(
+pub(crate) fn prepare_all<'a>(
     limiter: &'a Limiter,
-    members: &'a [Member<'a>],
+    members: impl Iterator<Item = &'a Member<'a>>,
     view: LimitsView<'a>,
     scratches: &'a mut [Scratch],
     checks_cost: bool,
 ) -> Result<PreparedMembers<'a>, Error> {
     let mut prepared = PreparedMembers::new();
-    for ((position, member), scratch) in members.iter().enumerate().zip(scratches) {
+    for ((position, member), scratch) in members.enumerate().zip(scratches) {
         member.handle.check_limiter(limiter)?;
         let Some(member) = prepare(view, position, member, scratch)? else { continue };
         if checks_cost && member.cost > member.limit.burst() {
@@ -162,7 +161,7 @@ fn prepare<'a>(
 }
 
 /// The strictest decision of the members that `counts` selects.
-pub(in crate::limiter) fn strictest(
+pub(crate) fn strictest(
     members: &[Prepared<'_>],
     counts: impl Fn(&Prepared<'_>) -> bool,
 ) -> Decision {

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
-use crate::core::state::SharedState;
+use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
-#[cfg(feature = "valkey")]
 use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch, decode, encode};
 use crate::store::key::{Key, KeyRef};
@@ -177,7 +176,6 @@ impl KeyedLimit {
             let why = format!("its reason is longer than {REASON_MAX_BYTES} bytes");
             return Err(self.block_error(key.id, &why));
         }
-        #[cfg(feature = "valkey")]
         self.refuse_if_shared(key)?;
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
@@ -223,7 +221,6 @@ impl KeyedLimit {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
         let key = self.key(id.into(), &mut scratch)?;
-        #[cfg(feature = "valkey")]
         self.refuse_if_shared(key)?;
         let was_blocked = inner.blocks.unblock(inner.bin_hash(key), key, inner.clock.now_ns());
         #[cfg(feature = "tracing")]
@@ -258,7 +255,6 @@ impl KeyedLimit {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
         let key = self.key(id.into(), &mut scratch)?;
-        #[cfg(feature = "valkey")]
         self.refuse_if_shared(key)?;
         let now_ns = inner.clock.now_ns();
         let end_ns = inner.blocks.end_ns(inner.bin_hash(key), key, now_ns);
@@ -271,7 +267,6 @@ impl KeyedLimit {
     }
 
     /// The blocks of a shared limit are in its store.
-    #[cfg(feature = "valkey")]
     fn refuse_if_shared(&self, key: KeyRef<'_>) -> Result<(), Error> {
         self.limiter.inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
@@ -323,7 +318,7 @@ impl Limiter {
     }
 }
 
-impl SharedState {
+impl LimiterState {
     /// The hash that selects a key's bin in the list of blocks.
     pub(crate) fn bin_hash(&self, key: KeyRef<'_>) -> u64 {
         self.store.hash(key, self.store.fingerprint(key))

@@ -76,13 +76,6 @@ impl Call {
         matches!(self, Call::Refund(1..) | Call::Reset)
     }
 
-    /// Whether a lease can answer the call.
-    #[cfg(feature = "valkey")]
-    #[inline(always)]
-    pub(crate) fn is_for_leases(self) -> bool {
-        matches!(self, Call::Spend(_) | Call::Check(_))
-    }
-
     #[inline(always)]
     pub(crate) fn is_spend(self) -> bool {
         matches!(self, Call::Spend(_) | Call::SpendUpTo(_))

@@ -51,10 +51,6 @@ impl KeyedLimit {
     #[inline(always)]
     pub(super) fn call(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
         let shared = &*self.limiter.inner;
-        #[cfg(feature = "valkey")]
-        if self.is_leased {
-            return self.call_by_lease_first(id, call);
-        }
         if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
             return self.call_with_checks(id, call, None);
         }

@@ -4,8 +4,6 @@
 mod boulder;
 mod call;
 mod fast_path;
-#[cfg(feature = "valkey")]
-mod lease_path;
 mod partial;
 mod slow_path;
 
@@ -27,8 +25,6 @@ use crate::store::key::LimitIndex;
 use crate::store::{Fingerprint, pin};
 
 pub(crate) use call::Call;
-#[cfg(feature = "valkey")]
-pub(crate) use lease_path::lease_decision;
 
 /// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;
@@ -64,9 +60,6 @@ pub struct KeyedLimit {
     pub(crate) tally: Arc<Tally>,
     /// The tally's counters, if calls are counted. A copy, so that a call looks at one field of its own handle.
     pub(crate) stripes: Option<Arc<Stripes>>,
-    /// Whether the limit was leased when this handle was made: then calls ask the leases first.
-    #[cfg(feature = "valkey")]
-    pub(crate) is_leased: bool,
 }
 
 impl KeyedLimit {
@@ -269,7 +262,6 @@ impl KeyedLimit {
     }
 
     /// Whether the limit is shared now. A reload may change it.
-    #[cfg(all(feature = "valkey", feature = "tower"))]
     pub(crate) fn is_shared(&self) -> bool {
         let guard = pin();
         self.limiter.inner.view(&guard).generation.limits.entry(self.index).is_shared()

@@ -8,7 +8,6 @@ use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-#[cfg(feature = "valkey")]
 use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
@@ -84,14 +83,10 @@ impl KeyedLimit {
             let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
                 return Ok(Ok(Decided::unlimited(call)));
             };
-            #[cfg(feature = "valkey")]
             if entry.is_shared() {
-                return Ok(match self.call_by_lease_of(view, id, (factor, call), now_ns) {
-                    Some(decision) => {
-                        Ok(Decided { ran: Ran { decision, units: call.cost() }, has_shadow: false })
-                    }
-                    None if factor == Factor::ZERO => Ok(Decided::unlimited(call)),
-                    None => Err(needs_store(&entry.name)),
+                return Ok(match factor == Factor::ZERO {
+                    true => Ok(Decided::unlimited(call)),
+                    false => Err(needs_store(&entry.name)),
                 });
             }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };

@@ -92,7 +92,7 @@ impl Limiter {
     }
 
     fn replace_limits(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         let _one_at_a_time = inner.reloads.hold_off();
         let guard = pin();
         let mut now = inner.generation.share(&guard);
@@ -102,16 +102,13 @@ impl Limiter {
             now = inner.renew(&now);
         }
         let limits = limits.following(&now.limits)?;
-        #[cfg(feature = "valkey")]
-        check_store(&now.limits, &limits)?;
         if limits.is_same_as(&now.limits) {
             return Ok(Reloaded { generation: now.number, changed: false });
         }
         check_custom_rules(&now.limits, &limits, debt)?;
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
-        #[cfg(feature = "valkey")]
-        let _until_renewed = self.give_leases_up();
+        let _until_renewed = inner.begin_reload();
         #[cfg(tollgate_loom)]
         next.mark_made();
         inner.generation.replace(&pin(), next.clone());
@@ -119,21 +116,6 @@ impl Limiter {
         inner.places.clear();
         Ok(Reloaded { generation: next.number, changed: true })
     }
-}
-
-/// Refuses limits with another store: the buckets are in the one that the limiter began with.
-#[cfg(feature = "valkey")]
-fn check_store(old: &Limits, new: &Limits) -> Result<(), Error> {
-    if old.store() == new.store() {
-        return Ok(());
-    }
-    let shown = |limits: &Limits| limits.store().map_or("none".into(), |store| store.shown_url());
-    let text = format!(
-        "the store of a running limiter cannot change: its address, the names of its keys and its timeouts stay as they are (it is {}, and the new limits have {}); restart the program",
-        shown(old),
-        shown(new),
-    );
-    Err(Error::new(ErrorKind::Config, text))
 }
 
 /// Fails if a limit changes from or to a custom algorithm: no other rule can read a custom algorithm's words.

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
-#[cfg(feature = "valkey")]
 use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Scratch};
 use crate::store::key::{Key, KeyRef};
@@ -123,7 +122,6 @@ impl KeyedLimit {
         let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
             return Ok(Ok(Claimed::UNLIMITED));
         };
-        #[cfg(feature = "valkey")]
         if entry.is_shared() {
             return Ok(Err(needs_store(&entry.name)));
         }
@@ -260,7 +258,7 @@ impl Claim {
     }
 
     /// Reads the limiter's clock.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.limiter.inner.clock.now_ns()
     }
 
@@ -315,14 +313,14 @@ impl Claim {
     }
 
     /// Returns all units of the charge.
-    #[cfg(any(feature = "tower", feature = "valkey"))]
+    #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_all(&self) {
         self.give_back(self.cost);
     }
 
     /// Charges `units` more units, even if the bucket does not have them. The bucket then owes at most the limit's
     /// [`max_debt`](crate::limits::LimitOptions::max_debt).
-    pub(super) fn owe(&self, units: u64) {
+    fn owe(&self, units: u64) {
         let now_ns = self.now_ns();
         self.with_bucket(|view, key, limit| {
             let entry = view.generation.limits.entry(key.key.limit);
@@ -339,6 +337,16 @@ impl Claim {
         });
         // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
         self.in_shadow(Call::Spend(units));
+    }
+
+    /// Replaces the estimate `cost` by the actual cost, and decides a check of the bucket at a cost of 0.
+    pub(super) fn settle(&self, cost: u64, actual: u64) -> Decision {
+        match actual.checked_sub(cost) {
+            None => self.give_back(cost - actual),
+            Some(0) => {}
+            Some(more) => self.owe(more),
+        }
+        self.look()
     }
 
     /// Repeats a call on the shadow of the bucket, if it has one.

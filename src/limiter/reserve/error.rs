@@ -140,53 +140,6 @@ impl ReserveError {
         matches!(self, ReserveError::NoPlaces { .. })
     }
 
-    /// Whether the limit is [`Leased`](crate::limits::Shared::Leased): such a limit has no reservations.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::limits::{LimitOptions, Shared};
-    /// # use tollgate::shared::Store;
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
-    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// let leased = LimitOptions::default().shared(Shared::Leased);
-    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
-    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
-    /// let error = users.reserve_blocking("alice", 1, Duration::MAX).unwrap_err();
-    /// assert!(error.is_leased() && !error.is_store_failure());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[cfg(feature = "valkey")]
-    pub fn is_leased(&self) -> bool {
-        matches!(self, ReserveError::Wrong(error) if error.is_leased())
-    }
-
-    /// Whether the store of the shared limits did not answer, and the limit's
-    /// [policy](crate::limits::LimitOptions::on_error) denies; or has a text that is no bucket: see [`Error::is_store_failure`]. A caller that can wait tries again.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::limits::{LimitOptions, OnError, Shared, StoreOptions};
-    /// # use tollgate::shared::Store;
-    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
-    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// let exact = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
-    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
-    /// let nobody = Store::connect(&StoreOptions::new("redis://127.0.0.1:1")?)?;
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(nobody));
-    /// let error = limiter.limit("PerUser")?.reserve_blocking("alice", 1, Duration::MAX).unwrap_err();
-    /// assert!(error.is_store_failure() && !error.is_never());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[cfg(feature = "valkey")]
-    pub fn is_store_failure(&self) -> bool {
-        matches!(self, ReserveError::Wrong(error) if error.is_store_failure())
-    }
-
     /// The time until the reservation would be granted, if that is too long.
     ///
     /// # Example

@@ -3,22 +3,15 @@
 //! Under gcra a waiter reserves its units by moving the bucket's word beyond what the bucket holds, and sleeps once, until its
 //! time has come: the word is the queue. Under the other algorithms it sleeps `retry_in` and spends again.
 
-mod charged;
-mod claim;
+pub(crate) mod claim;
 mod error;
 mod receipt;
 mod reservation;
-mod until;
+pub(crate) mod until;
 #[cfg(all(test, not(tollgate_loom)))]
 mod wrapped;
 
-#[cfg(any(feature = "tower", feature = "valkey"))]
-pub(crate) use charged::Charged;
-#[cfg(any(feature = "tower", feature = "valkey"))]
-pub(crate) use claim::Claim;
 pub use error::ReserveError;
 pub use receipt::Receipt;
 pub use reservation::Reservation;
-#[cfg(feature = "valkey")]
-pub(in crate::limiter) use until::{Next, PendingPlace, WaitState};
 pub use until::{Parking, Timer, Waiting};

@@ -5,8 +5,7 @@ use std::fmt;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::charged::Charged;
-use crate::limiter::reserve::claim::{Claimed, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
 use crate::limits::Id;
 
 /// Holds an estimated charge, to be [settled](Receipt::settle) once by the actual cost. Made by
@@ -31,8 +30,8 @@ use crate::limits::Id;
 /// ```
 pub struct Receipt {
     /// `None` if no limit applies.
-    pub(in crate::limiter) charged: Option<Charged>,
-    pub(in crate::limiter) cost: u64,
+    pub(crate) charged: Option<Claim>,
+    pub(crate) cost: u64,
 }
 
 impl KeyedLimit {
@@ -74,8 +73,7 @@ impl KeyedLimit {
         let now_ns = self.limiter.inner.clock.now_ns();
         let claimed = self.claim(id.into(), estimate, now_ns, Wanted::Now)?;
         let Claimed { decision, claim, .. } = claimed;
-        let charged = claim.map(Charged::Here);
-        let receipt = decision.allowed().then(|| Receipt { charged, cost: estimate });
+        let receipt = decision.allowed().then(|| Receipt { charged: claim, cost: estimate });
         Ok((decision, receipt))
     }
 }
@@ -128,7 +126,7 @@ impl Receipt {
     /// ```
     pub fn settle(self, actual: u64) -> Decision {
         match &self.charged {
-            Some(charged) => charged.settle(self.cost, actual),
+            Some(claim) => claim.settle(self.cost, actual),
             None => Decision::UNLIMITED,
         }
     }

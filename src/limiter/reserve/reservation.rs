@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::charged::Charged;
 use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
@@ -34,9 +33,9 @@ use crate::util::time::saturating_ns;
 /// ```
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
-    pub(in crate::limiter) receipt: Receipt,
+    pub(crate) receipt: Receipt,
     /// By the limiter's clock.
-    pub(in crate::limiter) granted_at_ns: u64,
+    pub(crate) granted_at_ns: u64,
 }
 
 impl KeyedLimit {
@@ -99,8 +98,7 @@ impl KeyedLimit {
             let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
             let granted_at_ns =
                 if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
-            let charged = claim.map(Charged::Here);
-            return Ok(Reservation { receipt: Receipt { charged, cost }, granted_at_ns });
+            return Ok(Reservation { receipt: Receipt { charged: claim, cost }, granted_at_ns });
         }
         Err(ReserveError::from_denial(refused, decision))
     }
@@ -126,7 +124,7 @@ impl Reservation {
     /// ```
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
-        let now_ns = self.receipt.charged.as_ref().map_or(self.granted_at_ns, Charged::now_ns);
+        let now_ns = self.receipt.charged.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
@@ -180,8 +178,8 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        if let Some(charged) = &self.receipt.charged {
-            charged.cancel(self.granted_at_ns);
+        if let Some(claim) = &self.receipt.charged {
+            claim.cancel(self.granted_at_ns);
         }
     }
 

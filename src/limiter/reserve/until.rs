@@ -7,7 +7,6 @@ use std::time::Duration;
 use ahash::RandomState;
 
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::charged::Charged;
 use crate::limiter::reserve::claim::{Claimed, Wanted};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
@@ -86,10 +85,10 @@ where
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
 pub struct Waiting<'h, T> {
-    pub(in crate::limiter) handle: &'h KeyedLimit,
-    pub(in crate::limiter) timer: T,
-    pub(in crate::limiter) at_most: Duration,
-    pub(in crate::limiter) jitter: Duration,
+    pub(crate) handle: &'h KeyedLimit,
+    pub(crate) timer: T,
+    pub(crate) at_most: Duration,
+    pub(crate) jitter: Duration,
 }
 
 /// Stands for waiting by parking the thread, without a timer.
@@ -110,6 +109,13 @@ pub struct Waiting<'h, T> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Parking;
+
+impl Timer for Parking {
+    /// Sleeps on the thread: for futures that a thread waits for by itself.
+    async fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
 
 impl KeyedLimit {
     /// Spends `cost` units, and sleeps until the bucket has them, at most for `at_most`. The receipt can be dropped, or
@@ -310,7 +316,7 @@ struct Wait<'h, 'i> {
     state: WaitState,
 }
 
-pub(in crate::limiter) enum WaitState {
+enum WaitState {
     New,
     /// Under gcra.
     Reserved(PendingPlace),
@@ -321,14 +327,14 @@ pub(in crate::limiter) enum WaitState {
 }
 
 /// What a caller that waits does next.
-pub(in crate::limiter) enum Next {
+enum Next {
     Sleep(Duration),
     Allowed(Receipt),
 }
 
 impl WaitState {
     /// Begins to spend again and again, for at most `at_most`.
-    pub(in crate::limiter) fn retrying(handle: &KeyedLimit, at_most: Duration) -> WaitState {
+    fn retrying(handle: &KeyedLimit, at_most: Duration) -> WaitState {
         let now_ns = handle.limiter.inner.clock.now_ns();
         WaitState::Retrying { until_ns: now_ns.saturating_add(saturating_ns(at_most)) }
     }
@@ -337,15 +343,15 @@ impl WaitState {
 impl KeyedLimit {
     /// Returns a sleep of `wait` and up to `jitter` longer, which ends by a time of the limiter's clock; `None` if the wait
     /// itself does not.
-    pub(in crate::limiter) fn sleep_until(
+    pub(crate) fn sleep_until(
         &self,
         wait: Duration,
         jitter: Duration,
         until_ns: u64,
-    ) -> Option<Next> {
+    ) -> Option<Duration> {
         let left_ns = until_ns.saturating_sub(self.limiter.inner.clock.now_ns());
         let spare = Duration::from_nanos(left_ns).checked_sub(wait)?;
-        Some(Next::Sleep(wait + random_below(jitter.min(spare))))
+        Some(wait + random_below(jitter.min(spare)))
     }
 }
 
@@ -386,24 +392,23 @@ impl Wait<'_, '_> {
         if !claimed.decision.allowed() {
             let wait = claimed.decision.retry_in();
             if claimed.refused.is_none()
-                && let Some(sleep) = self.handle.sleep_until(wait, self.jitter, until_ns)
+                && let Some(time) = self.handle.sleep_until(wait, self.jitter, until_ns)
             {
-                return Ok(sleep);
+                return Ok(Next::Sleep(time));
             }
             // The attempt that refuses the caller counts as a denial.
             claimed = self.handle.claim(self.id, self.cost, now_ns, Wanted::Now)?;
         }
         let Claimed { decision, claim, refused, .. } = claimed;
         if decision.allowed() {
-            let charged = claim.map(Charged::Here);
-            return Ok(Next::Allowed(Receipt { charged, cost: self.cost }));
+            return Ok(Next::Allowed(Receipt { charged: claim, cost: self.cost }));
         }
         Err(ReserveError::from_denial(refused, decision))
     }
 }
 
 /// A reservation that a caller waits for. Dropping it cancels the reservation.
-pub(in crate::limiter) struct PendingPlace {
+struct PendingPlace {
     /// `None` once it is a receipt.
     place: Option<Reservation>,
     /// The time that the first sleep takes longer than the wait.
@@ -412,11 +417,7 @@ pub(in crate::limiter) struct PendingPlace {
 
 impl PendingPlace {
     /// The first sleep is up to `jitter` longer than the wait, if there is one, and takes at most `at_most` in all.
-    pub(in crate::limiter) fn new(
-        place: Reservation,
-        jitter: Duration,
-        at_most: Duration,
-    ) -> PendingPlace {
+    fn new(place: Reservation, jitter: Duration, at_most: Duration) -> PendingPlace {
         let wait = place.wait();
         let spare = if wait.is_zero() { wait } else { at_most.saturating_sub(wait) };
         PendingPlace { place: Some(place), jitter: random_below(jitter.min(spare)) }
@@ -424,7 +425,7 @@ impl PendingPlace {
 
     /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed
     /// only if the timer was early, or if the limiter's clock is slower than the timer's.
-    pub(in crate::limiter) fn next(&mut self) -> Next {
+    fn next(&mut self) -> Next {
         let wait = self.place.as_ref().map_or(Duration::ZERO, Reservation::wait);
         if !wait.is_zero() {
             return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
@@ -443,7 +444,7 @@ impl Drop for PendingPlace {
 }
 
 /// Draws a time below `max`, evenly distributed; 0 if `max` is 0.
-fn random_below(max: Duration) -> Duration {
+pub(crate) fn random_below(max: Duration) -> Duration {
     // Each state has new random seeds.
     let random = RandomState::new().hash_one(0_u64);
     // `random` is a number of 2^64ths.

@@ -8,6 +8,9 @@ mod read;
 mod section;
 #[cfg(feature = "valkey")]
 mod sharing;
+#[cfg(not(feature = "valkey"))]
+#[path = "no_sharing.rs"]
+mod sharing;
 mod tree;
 mod write;
 

@@ -12,7 +12,6 @@ use crate::limits::read::{WrittenId, parse_duration};
 use crate::limits::registry::{LimitEntry, OverrideEntry};
 use crate::limits::{LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
 
-#[cfg(feature = "valkey")]
 use super::sharing;
 use super::tree::Tree;
 
@@ -43,7 +42,6 @@ type Fields = Vec<(&'static str, Tree)>;
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        #[cfg(feature = "valkey")]
         if let Some(store) = self.store() {
             map.serialize_entry(names::STORE, &Tree::fields(sharing::store_fields(store)))?;
         }
@@ -233,7 +231,6 @@ fn add_options(
     if options.max_debt > 0 {
         fields.push(("max_debt", Tree::Integer(options.max_debt.into())));
     }
-    #[cfg(feature = "valkey")]
     fields.extend(sharing::sharing_fields(&options.sharing));
     Ok(())
 }

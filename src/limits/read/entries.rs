@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
-#[cfg(feature = "valkey")]
 use crate::limits::registry::sharing_faults;
 use crate::limits::registry::{OverrideTerms, SourceLine, SourcePath, check_options};
 use crate::limits::{LimitOptions, names, shown};
@@ -15,7 +14,6 @@ use super::fields::{Field, FileAlgorithm, SHARING};
 use super::limit::{self, EntryFault};
 use super::names::{KnownLimit, NameLookup};
 use super::node::{Scalar, Value};
-#[cfg(feature = "valkey")]
 use super::sharing;
 use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
@@ -288,10 +286,8 @@ impl<'t> Walk<'_, 't> {
             mode: entry.options.mode,
             shadow: shadow.flatten(),
             max_debt: entry.values[Field::MaxDebt as usize].unwrap_or_default(),
-            #[cfg(feature = "valkey")]
             sharing: sharing::given(entry),
         };
-        #[cfg(feature = "valkey")]
         for fault in sharing_faults(&options, limit.and_then(Option::as_ref)) {
             self.entry_fault(entry, at, EntryFault::Invalid(fault));
         }

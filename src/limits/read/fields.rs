@@ -109,6 +109,12 @@ impl Field {
     }
 }
 
+/// The words of the field `shared`, numbered.
+pub(super) const SHARED: &[(&str, u64)] = &[("local", 0), ("leased", 1), ("exact", 2)];
+
+/// The words of the field `on_error`, numbered.
+pub(super) const ON_ERROR: &[(&str, u64)] = &[("deny", 0), ("allow", 1), ("local", 2)];
+
 /// The fields of a shared limit.
 pub(super) const SHARING: [Field; 5] =
     [Field::Shared, Field::OnError, Field::Fraction, Field::For, Field::Lease];

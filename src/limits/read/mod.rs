@@ -17,6 +17,10 @@ mod node;
 mod parameters;
 #[cfg(feature = "serde")]
 mod parts;
+#[cfg(feature = "valkey")]
+mod sharing;
+#[cfg(not(feature = "valkey"))]
+#[path = "no_sharing.rs"]
 mod sharing;
 mod store;
 mod string_ids;

@@ -8,11 +8,12 @@ use crate::limits::{LimitOptions, Limits, OverrideOptions};
 use super::entry::{Entry, Shape};
 use super::faults::Path;
 use super::fields::Field;
+use super::limit::EntryFault;
 use super::names::{Names, ReadOptions};
 use super::node::{Nodes, Value};
+use super::sharing;
 use super::walk::{File, Role, Walk, Walked};
-#[cfg(feature = "valkey")]
-use {super::limit::EntryFault, super::sharing, crate::limits::registry::sharing_faults};
+use crate::limits::registry::sharing_faults;
 
 /// Says what a limit lacks whose parameters say that there is none.
 const NO_LIMIT: &str = "no limit: numbers that limit are wanted";
@@ -40,10 +41,8 @@ pub(crate) fn read_limit_options<'t>(
             mode,
             shadow: shadow.flatten(),
             max_debt,
-            #[cfg(feature = "valkey")]
             sharing: sharing::given(entry),
         };
-        #[cfg(feature = "valkey")]
         for fault in sharing_faults(&options, None) {
             walk.entry_fault(entry, at, EntryFault::Invalid(fault));
         }

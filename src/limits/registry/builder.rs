@@ -3,9 +3,8 @@
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
+use super::sharing::{sharing_faults, unshareable};
 use super::terms::check_options;
-#[cfg(feature = "valkey")]
-use super::terms::{sharing_faults, unshareable};
 use super::{Entry, Limits, Override, OverrideTerms, SourceLine, SourcePath, TermsIndex};
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
@@ -45,7 +44,6 @@ impl LimitsBuilder {
                 has_ends: false,
                 clocks: None,
                 files: Vec::new(),
-                #[cfg(feature = "valkey")]
                 store: None,
             },
         };
@@ -115,14 +113,12 @@ impl LimitsBuilder {
     ) -> Result<LimitsBuilder, Error> {
         let limit = limit.into();
         check_options(&options, limit.as_ref()).map_err(limit_error)?;
-        #[cfg(feature = "valkey")]
         if let Some(fault) = sharing_faults(&options, limit.as_ref()).into_iter().next() {
             return Err(limit_error(fault));
         }
         let name_error = |text| Error::new(ErrorKind::Name, text);
         let index = self.declare(name, format).map_err(name_error)?;
         self.check_algorithm(index, limit.as_ref())?;
-        #[cfg(feature = "valkey")]
         self.entry_mut(index).check_shared_algorithm(&options).map_err(algorithm_error)?;
         self.set_default(index, limit, options).map_err(name_error)?;
         Ok(self)
@@ -333,7 +329,6 @@ impl LimitsBuilder {
             return Err(format!("the limit {} was given twice", entry.name));
         }
         entry.check_algorithm(limit.as_ref())?;
-        #[cfg(feature = "valkey")]
         entry.check_shared_algorithm(&options)?;
         entry.set_algorithm(limit.as_ref());
         entry.default = limit;
@@ -457,7 +452,6 @@ impl Entry {
     }
 
     fn check_algorithm(&self, limit: Option<&Limit>) -> Result<(), String> {
-        #[cfg(feature = "valkey")]
         if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), &self.options)) {
             return Err(text);
         }

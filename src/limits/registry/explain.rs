@@ -96,8 +96,7 @@ fn explain_entry(
         location: limit.location(),
         limit: limit.default_limit().cloned(),
         mode: limit.mode(),
-        #[cfg(feature = "valkey")]
-        shared: limit.shared(),
+        sharing: limit.entry().options.sharing,
         shadow: limit.shadow().cloned(),
         max_debt: limit.max_debt(),
         comment: None,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::sharing::check_store;
 use super::{Entry, Limits, Override};
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -69,6 +70,7 @@ impl Limits {
     /// Gives these limits the indices that `before` has for their names. A name that is only in `before` keeps its
     /// index and limits nothing, because callers still have handles for it.
     pub(crate) fn following(mut self, before: &Limits) -> Result<Limits, Error> {
+        check_store(before, &self)?;
         let mut entries = Vec::with_capacity(before.count().max(self.count()));
         for old in &before.entries {
             let Some(index) = self.by_name.remove(&old.name) else {
@@ -104,7 +106,6 @@ impl Limits {
 
     /// Whether both apply the same limits, with the same options, to every id.
     pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
-        #[cfg(feature = "valkey")]
         if self.store != other.store {
             return false;
         }

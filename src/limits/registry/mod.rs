@@ -8,7 +8,13 @@ mod lookup;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
 mod shadow;
+#[cfg(feature = "valkey")]
 mod sharing;
+#[cfg(not(feature = "valkey"))]
+#[path = "no_sharing.rs"]
+mod sharing;
+#[cfg(feature = "valkey")]
+mod sharing_warnings;
 mod similar_ids;
 mod terms;
 mod warnings;
@@ -22,9 +28,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::expiry::{Expiry, seconds};
 use crate::limits::options::Note;
-#[cfg(feature = "valkey")]
-use crate::limits::store_options::StoreOptions;
-use crate::limits::{Id, IdFormat, LimitOptions, Scratch, format, names};
+use crate::limits::{Id, IdFormat, LimitOptions, Scratch, StoreOptions, format, names};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
 pub use builder::LimitsBuilder;
@@ -32,9 +36,9 @@ pub use entries::{LimitEntry, Location, OverrideEntry};
 pub(crate) use generation::OverrideById;
 pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
 #[cfg(any(feature = "yaml", feature = "serde"))]
+pub(crate) use sharing::sharing_faults;
+#[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use terms::check_options;
-#[cfg(all(feature = "valkey", any(feature = "yaml", feature = "serde")))]
-pub(crate) use terms::sharing_faults;
 pub(crate) use terms::{OverrideTerms, SourceLine, SourcePath};
 pub use warnings::{Warning, WarningKind, Warnings};
 
@@ -71,7 +75,6 @@ pub struct Limits {
     clocks: Option<(u64, SystemTime)>,
     /// The names of the files that the limits come from, in the loader's order; empty if they were made in code.
     files: Vec<String>,
-    #[cfg(feature = "valkey")]
     store: Option<StoreOptions>,
 }
 

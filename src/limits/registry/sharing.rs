@@ -1,43 +1,34 @@
 //! Shared limits in the registry: which limits are shared, how, and through which store.
 
-use super::Entry;
+use std::time::Duration;
 
-#[cfg(feature = "valkey")]
-use {
-    super::{LimitEntry, Limits, LimitsBuilder, shadow::is_name, terms::unshareable},
-    crate::algorithm::{factor::Factor, rule::Rule},
-    crate::error::{Error, ErrorKind},
-    crate::limits::{LimitOptions, OnError, Shared, StoreOptions, sharing::Sharing},
-    std::time::Duration,
-};
+use super::shadow::is_name;
+use super::{Entry, LimitEntry, Limits, LimitsBuilder};
+use crate::algorithm::factor::Factor;
+use crate::algorithm::rule::Rule;
+use crate::error::{Error, ErrorKind};
+use crate::limit::{Limit, LimitFault};
+use crate::limits::explanation::Explanation;
+use crate::limits::sharing::Sharing;
+use crate::limits::{LimitOptions, OnError, Shared, StoreOptions};
 
 impl Entry {
     /// Whether the buckets are in a store.
-    #[cfg(not(feature = "valkey"))]
-    pub(super) fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// Whether the buckets are in a store.
-    #[cfg(feature = "valkey")]
     pub(crate) fn is_shared(&self) -> bool {
         self.shared() != Shared::Local
     }
 
     /// Returns where the buckets are.
-    #[cfg(feature = "valkey")]
     pub(crate) fn shared(&self) -> Shared {
         self.options.sharing.shared
     }
 
     /// How the limit is shared.
-    #[cfg(feature = "valkey")]
     pub(crate) fn sharing(&self) -> &Sharing {
         &self.options.sharing
     }
 
     /// Checks that a limit with these options can have the algorithm that its overrides have.
-    #[cfg(feature = "valkey")]
     pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
         match self.algorithm.and_then(|algorithm| unshareable(algorithm, options)) {
             Some(text) => Err(text),
@@ -46,7 +37,6 @@ impl Entry {
     }
 }
 
-#[cfg(feature = "valkey")]
 impl Limits {
     /// Returns the limits as one node applies them that shares none: all of them local, and without a store. For a
     /// simulation or a replay.
@@ -86,10 +76,10 @@ impl Limits {
     ///
     /// let limit = Limit::new(5, 1, Duration::from_secs(60))?;
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// assert_eq!(limits.as_shared(Shared::Leased).limit("PerUser")?.shared(), Shared::Leased);
+    /// assert_eq!(limits.share_all(Shared::Leased).limit("PerUser")?.shared(), Shared::Leased);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn as_shared(mut self, shared: Shared) -> Limits {
+    pub fn share_all(mut self, shared: Shared) -> Limits {
         for entry in &mut self.entries {
             // The buckets of shadow limits are always on the node.
             let is_custom = entry.algorithm.is_some_and(|name| !Rule::BUILT_IN.contains(&name));
@@ -120,7 +110,6 @@ impl Limits {
     }
 }
 
-#[cfg(feature = "valkey")]
 impl LimitsBuilder {
     /// Sets the store of the shared limits. A limits file has it as the section `store`.
     ///
@@ -153,7 +142,6 @@ impl LimitsBuilder {
     }
 }
 
-#[cfg(feature = "valkey")]
 impl LimitEntry<'_> {
     /// Returns where the buckets of the limit are: see [`LimitOptions::shared`](crate::limits::LimitOptions::shared).
     pub fn shared(&self) -> Shared {
@@ -182,9 +170,118 @@ impl LimitEntry<'_> {
     }
 }
 
+impl LimitOptions {
+    /// Sets where the buckets are: in each node, or in a [store](crate::limits::StoreOptions) that several nodes share.
+    /// The other four options need a shared limit. A shared limit has a built-in algorithm and no [shadow
+    /// limit](Self::shadow). Default: [`Shared::Local`].
+    ///
+    /// ```
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// let leased = LimitOptions::default().shared(Shared::Leased);
+    /// ```
+    pub fn shared(self, shared: Shared) -> LimitOptions {
+        LimitOptions { sharing: Sharing { shared, ..self.sharing }, ..self }
+    }
+
+    /// Sets the decision while the store does not answer. Default: [`OnError::Local`].
+    ///
+    /// ```
+    /// use tollgate::limits::{LimitOptions, OnError, Shared};
+    /// let strict = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
+    /// ```
+    pub fn on_error(self, on_error: OnError) -> LimitOptions {
+        LimitOptions { sharing: Sharing { on_error: Some(on_error), ..self.sharing }, ..self }
+    }
+
+    /// Sets the part of the limit that a node gives out by itself while the store does not answer: more than 0, at most
+    /// 1. Under [`OnError::Deny`] there is none. Default: 0.1.
+    ///
+    /// ```
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// let of_four_nodes = LimitOptions::default().shared(Shared::Leased).fraction("0.25".parse()?);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn fraction(self, fraction: Factor) -> LimitOptions {
+        LimitOptions { sharing: Sharing { fraction: Some(fraction), ..self.sharing }, ..self }
+    }
+
+    /// Sets how long [`OnError::Allow`] allows calls: from 1 ms to 1 h. In a file it is `for`. Default: 30 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, OnError, Shared};
+    /// let lenient = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Allow);
+    /// let lenient = lenient.allow_for(Duration::from_secs(5));
+    /// ```
+    pub fn allow_for(self, time: Duration) -> LimitOptions {
+        LimitOptions { sharing: Sharing { allow_for: Some(time), ..self.sharing }, ..self }
+    }
+
+    /// Sets the length of a lease under [`Shared::Leased`]: from 200 ms to 10 s, the same on all nodes. Default: 1 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// let leased = LimitOptions::default().shared(Shared::Leased).lease(Duration::from_secs(2));
+    /// ```
+    pub fn lease(self, time: Duration) -> LimitOptions {
+        LimitOptions { sharing: Sharing { lease: Some(time), ..self.sharing }, ..self }
+    }
+}
+
+impl Explanation {
+    /// Returns where the buckets of the limit are.
+    pub fn shared(&self) -> Shared {
+        self.sharing.shared
+    }
+}
+
+/// Checks that limits may replace those of a running limiter.
+pub(super) fn check_store(old: &Limits, new: &Limits) -> Result<(), Error> {
+    if old.store() == new.store() {
+        return Ok(());
+    }
+    let shown = |limits: &Limits| limits.store().map_or("none".into(), |store| store.shown_url());
+    let text = format!(
+        "the store of a running limiter cannot change: its address, the names of its keys and its timeouts stay as they are (it is {}, and the new limits have {}); restart the program",
+        shown(old),
+        shown(new),
+    );
+    Err(Error::new(ErrorKind::Config, text))
+}
+
+/// Returns the faults of the options of a shared limit. `limit` is `None` if it is not known.
+pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> Vec<LimitFault> {
+    let mut faults = options.sharing.faults();
+    if options.sharing.shared != Shared::Local {
+        let mut fault = |field, message| faults.push(LimitFault { field, message });
+        if options.shadow.is_some() {
+            fault("shadow", "a shared limit has no shadow limit".into());
+        }
+        if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), options)) {
+            fault("shared", text);
+        }
+    }
+    faults
+}
+
+/// Says why limits of an algorithm cannot be shared as these options say, if they cannot.
+pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<String> {
+    let (shared, is_custom) = (options.sharing.shared, !Rule::BUILT_IN.contains(&algorithm));
+    if is_custom && shared != Shared::Local {
+        return Some(format!(
+            "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
+        ));
+    }
+    (shared == Shared::Leased && algorithm != Rule::GCRA).then(|| {
+        format!("leased is for gcra alone, and this limit is a {algorithm}: write shared: exact")
+    })
+}
+
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use crate::limits::{IdFormat, Limits};
+    use super::*;
+    use crate::limits::IdFormat;
 
     #[test]
     fn no_limit_is_named_store() {
@@ -197,10 +294,8 @@ mod tests {
         assert!(Limits::builder().limit("Store", IdFormat::String, None).is_ok());
     }
 
-    #[cfg(feature = "valkey")]
     #[test]
     fn calls_of_shared_limits_take_the_slow_path() {
-        use super::*;
         use crate::limit::Limit;
         use crate::store::key::Quick;
 
@@ -219,7 +314,7 @@ mod tests {
             assert_eq!(entry.quick_default.tag != Quick::NEVER, is_local, "{shared}");
         }
         for (from, to) in [(Shared::Local, Shared::Exact), (Shared::Exact, Shared::Local)] {
-            let limits = limits(from).as_shared(to);
+            let limits = limits(from).share_all(to);
             assert_eq!(limits.entry(limits.index_of("A").unwrap()).shared(), to, "from {from}");
         }
         // A reload that changes where the buckets are, or the store, changes the limits.

@@ -9,8 +9,6 @@ use crate::limits::expiry::Expiry;
 use crate::limits::options::Note;
 use crate::limits::{LimitMode, LimitOptions};
 use crate::store::key::LimitTag;
-#[cfg(feature = "valkey")]
-use {crate::algorithm::rule::Rule, crate::limits::Shared};
 
 /// A line of a file, which is given by its place in [`Limits::files`](super::Limits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,34 +93,4 @@ pub(crate) fn check_options(
         }
     }
     limit.map_or(Ok(()), |limit| limit.check_max_debt(options.max_debt))
-}
-
-/// Returns the faults of the options of a shared limit. `limit` is `None` if it is not known.
-#[cfg(feature = "valkey")]
-pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> Vec<LimitFault> {
-    let mut faults = options.sharing.faults();
-    if options.sharing.shared != Shared::Local {
-        let mut fault = |field, message| faults.push(LimitFault { field, message });
-        if options.shadow.is_some() {
-            fault("shadow", "a shared limit has no shadow limit".into());
-        }
-        if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), options)) {
-            fault("shared", text);
-        }
-    }
-    faults
-}
-
-/// Says why limits of an algorithm cannot be shared as these options say, if they cannot.
-#[cfg(feature = "valkey")]
-pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<String> {
-    let (shared, is_custom) = (options.sharing.shared, !Rule::BUILT_IN.contains(&algorithm));
-    if is_custom && shared != Shared::Local {
-        return Some(format!(
-            "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
-        ));
-    }
-    (shared == Shared::Leased && algorithm != Rule::GCRA).then(|| {
-        format!("leased is for gcra alone, and this limit is a {algorithm}: write shared: exact")
-    })
 }

@@ -3,8 +3,8 @@
 use redis::Value;
 
 use super::servers::Servers;
-use crate::core::shared::{Changed, Found};
 use crate::error::Error;
+use crate::shared::protocol::{Changed, Found};
 
 /// Reads the answer of a charge; `None` if the script for plain gcra buckets leaves it to the general one.
 pub(super) fn found(

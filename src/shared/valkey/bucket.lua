@@ -7,7 +7,7 @@
 -- the factor. Texts are kept by the last number.
 -- Answer: the time in s and us, a number, and the buckets' texts before.
 --
--- src/core/shared/ has the same steps in Rust (decide.rs, change.rs, lease.rs), and text.rs the form of the texts. A number of
+-- src/shared/protocol/ has the same steps in Rust (decide.rs, change.rs, lease.rs), and text.rs the form of the texts. A number of
 -- Lua is exact below 2^53. Nanoseconds since 1970 are not: they are pairs of seconds and nanoseconds.
 --
 -- A server runs this text from its beginning at each call, so that each function and each table costs time. The functions that

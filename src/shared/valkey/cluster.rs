@@ -22,7 +22,7 @@ use super::script::ScriptCall;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 
 /// The time after which the map is read again, if no call finds before that it is old.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::observe::store_figures::StoreFault;
+use crate::shared::store_figures::StoreFault;
 use crate::util::escape::shown;
 
 /// A call that failed.

@@ -21,8 +21,8 @@ use super::sentinel::Sentinels;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 #[cfg(feature = "tracing")]
-use crate::observe::events::store_warning;
-use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::shared::events::store_warning;
+use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 
 /// The failures in a row after which calls are refused for a time, and the least time from the first of them: a node that gets

@@ -27,12 +27,12 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::core::shared::change::BucketChange;
-use crate::core::shared::gate::{Gate, Passed};
-use crate::core::shared::{Changed, Found, Reply, SharedMember, SharedStore};
 use crate::error::Error;
 use crate::limits::StoreOptions;
-use crate::observe::store_figures::StoreFigures;
+use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::gate::{Gate, Passed};
+use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
+use crate::shared::store_figures::StoreFigures;
 use script::Scripts;
 use servers::Servers;
 
@@ -96,7 +96,7 @@ struct Asker {
 }
 
 impl Asker {
-    async fn charge(&self, members: &[SharedMember], called: Instant) -> Result<Found, Error> {
+    async fn charge(&self, members: &[StoreMember], called: Instant) -> Result<Found, Error> {
         let deadline = self.servers.begin(called).await?;
         let sent = std::time::Instant::now();
         match self.servers.is_split(members) {
@@ -112,7 +112,7 @@ impl Asker {
     /// Charges a batch whose buckets are in one slot.
     async fn charge_in_slot(
         &self,
-        members: &[SharedMember],
+        members: &[StoreMember],
         deadline: Instant,
     ) -> Result<Found, Error> {
         let Asker { servers, scripts } = self;
@@ -159,12 +159,12 @@ impl SharedStore for ValkeyStore {
         self.gate.pass(keys).ok_or_else(|| self.asker.servers.overload("the call was not sent"))
     }
 
-    fn charge(&self, members: Arc<[SharedMember]>) -> Reply<Found> {
+    fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         let (asker, called) = (self.asker.clone(), Instant::now());
         Box::pin(async move { asker.charge(&members, called).await })
     }
 
-    fn is_split(&self, members: &[SharedMember]) -> bool {
+    fn is_split(&self, members: &[StoreMember]) -> bool {
         self.asker.servers.is_split(members)
     }
 

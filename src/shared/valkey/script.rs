@@ -7,12 +7,12 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
-use crate::core::shared::change::{BucketChange, Step};
-use crate::core::shared::lease::LeaseRequest;
-use crate::core::shared::text::{start_unix_ms, tat_unix_ns};
-use crate::core::shared::{SharedMember, SharedMode};
 use crate::limit::Limit;
-use crate::observe::store_figures::StoreFigures;
+use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::lease::LeaseRequest;
+use crate::shared::protocol::text::{start_unix_ms, tat_unix_ns};
+use crate::shared::protocol::{SharedMode, StoreMember};
+use crate::shared::store_figures::StoreFigures;
 use crate::util::time::saturating_ns;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -119,7 +119,7 @@ impl Scripts {
     }
 
     /// Makes the call that charges a batch.
-    pub(super) fn charge<'s>(&'s self, members: &'s [SharedMember]) -> ScriptCall<'s> {
+    pub(super) fn charge<'s>(&'s self, members: &'s [StoreMember]) -> ScriptCall<'s> {
         let mut call = ScriptCall::new(&self.charge);
         let asks = members.iter().any(|member| member.lease.is_some());
         call.number(asks.into());
@@ -147,7 +147,7 @@ impl Scripts {
     }
 
     /// Makes the call that charges plain gcra buckets; `None` for another batch.
-    pub(super) fn charge_gcra<'s>(&'s self, members: &'s [SharedMember]) -> Option<ScriptCall<'s>> {
+    pub(super) fn charge_gcra<'s>(&'s self, members: &'s [StoreMember]) -> Option<ScriptCall<'s>> {
         let mut call = ScriptCall::new(&self.charge_gcra);
         for member in members {
             let gcra = member.limit.rule().gcra()?;
@@ -239,7 +239,7 @@ fn step_numbers(step: &Step, rule: &Rule) -> (&'static [u8], [i128; 4]) {
 
 /// Returns the letter of a rule, and its numbers. A text is kept by the member's limit and by the one without its factor: the
 /// last number is that of the slower one.
-fn numbers(limit: &Limit, member: &SharedMember, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
+fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
     let both = [member.limit.rule(), member.own_limit().rule()];
     match limit.rule() {
         Rule::Gcra(gcra) => {

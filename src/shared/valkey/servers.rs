@@ -12,11 +12,11 @@ use super::link::{Link, Place, Refused, store_error};
 use super::script::ScriptCall;
 use super::sentinel::Sentinels;
 use super::slots::slot_of;
-use crate::core::shared::SharedMember;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
-use crate::observe::store_figures::{StoreFault, StoreFigures};
+use crate::shared::protocol::StoreMember;
+use crate::shared::store_figures::{StoreFault, StoreFigures};
 
 /// The servers of a store.
 pub(super) struct Servers {
@@ -131,7 +131,7 @@ impl Servers {
         }
     }
 
-    pub(super) fn is_split(&self, members: &[SharedMember]) -> bool {
+    pub(super) fn is_split(&self, members: &[StoreMember]) -> bool {
         self.are_in_several_slots(members.iter().map(|member| &*member.key))
     }
 

@@ -13,21 +13,21 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Asker;
 use super::slots::slot_of;
-use crate::core::shared::change::{BucketChange, Step};
-use crate::core::shared::decide::charge_mark;
-use crate::core::shared::{Found, SharedMember, SharedMode};
 use crate::error::Error;
+use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::decide::charge_mark;
+use crate::shared::protocol::{Found, SharedMode, StoreMember};
 
 /// The members of one slot.
 struct Part {
     slot: u16,
-    members: Arc<[SharedMember]>,
+    members: Arc<[StoreMember]>,
     /// Their positions in the batch.
     positions: Vec<usize>,
 }
 
 /// Splits a batch by slots, in their order.
-fn parts_of(members: &[SharedMember]) -> Vec<Part> {
+fn parts_of(members: &[StoreMember]) -> Vec<Part> {
     let mut slots: Vec<_> = members.iter().map(|member| slot_of(&member.key)).collect();
     let of_members = slots.clone();
     slots.sort_unstable();
@@ -41,13 +41,13 @@ fn parts_of(members: &[SharedMember]) -> Vec<Part> {
 }
 
 /// Makes a member that is looked at, and not charged.
-fn checked(member: &SharedMember) -> SharedMember {
+fn checked(member: &StoreMember) -> StoreMember {
     let (mode, cost) = match member.mode {
         // It must not deny the batch. Only its text is wanted.
         SharedMode::SpendOnly => (SharedMode::SpendOnly, 0),
         _ => (SharedMode::CheckOnly, member.cost),
     };
-    SharedMember { mode, cost, lease: None, ..member.clone() }
+    StoreMember { mode, cost, lease: None, ..member.clone() }
 }
 
 /// The answers of the slots so far, as one.
@@ -88,7 +88,7 @@ impl Merged {
 /// Charges a batch.
 pub(super) async fn charge(
     asker: &Asker,
-    members: &[SharedMember],
+    members: &[StoreMember],
     deadline: Instant,
 ) -> Result<Found, Error> {
     let parts = parts_of(members);
@@ -101,7 +101,7 @@ pub(super) async fn charge(
         }
     }
     let is_charged = |part: &&Part| part.members.iter().any(|member| member.mode.is_charged());
-    let mut charged: Vec<(Arc<[SharedMember]>, Found)> = Vec::new();
+    let mut charged: Vec<(Arc<[StoreMember]>, Found)> = Vec::new();
     for part in parts.iter().filter(is_charged) {
         let found = match asker.charge_in_slot(&part.members, deadline).await {
             Ok(found) => found,
@@ -131,7 +131,7 @@ async fn check(
 ) -> Result<(), Error> {
     let mut asked = JoinSet::new();
     for (at, part) in parts.iter().enumerate() {
-        let members: Arc<[SharedMember]> = part.members.iter().map(checked).collect();
+        let members: Arc<[StoreMember]> = part.members.iter().map(checked).collect();
         let by = asker.clone();
         asked.spawn(async move { (at, by.charge_in_slot(&members, deadline).await) });
     }
@@ -153,7 +153,7 @@ async fn check(
 /// Gives charges back by a task that goes on if the deadline comes before its end.
 async fn give_back_in_time(
     asker: &Asker,
-    charged: Vec<(Arc<[SharedMember]>, Found)>,
+    charged: Vec<(Arc<[StoreMember]>, Found)>,
     deadline: Instant,
 ) {
     if charged.is_empty() {
@@ -169,7 +169,7 @@ async fn give_back_in_time(
 }
 
 /// Gives the charges of a slot back. What fails stays charged.
-pub(super) async fn give_back(asker: &Asker, members: &[SharedMember], found: &Found) {
+pub(super) async fn give_back(asker: &Asker, members: &[StoreMember], found: &Found) {
     let given = members.iter().zip(&found.texts).filter_map(|(member, text)| {
         let charge = charge_mark(member, text.as_deref(), found.unix_ns)?;
         let step = Step::Return { units: member.cost, charge };
@@ -191,7 +191,7 @@ mod tests {
     /// Members in the slots 12182, 12739, 2381 and 12182.
     fn parts() -> Vec<Part> {
         let limit = Limit::new(5, 1, Duration::from_secs(1)).unwrap();
-        let member = |key: &str| SharedMember {
+        let member = |key: &str| StoreMember {
             key: key.into(),
             limit: limit.clone(),
             unscaled: None,

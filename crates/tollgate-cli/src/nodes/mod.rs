@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use tollgate::clock::ManualClock;
 use tollgate::limit::Factor;
 use tollgate::limits::Shared;
-use tollgate::shared::Store;
-use tollgate::{Clock, Decision, Error, KeyedLimit, Limiter, LimiterOptions, Limits};
+use tollgate::shared::{SharedLimit, Store, block_on};
+use tollgate::{Clock, Decision, Error, Limiter, LimiterOptions, Limits};
 
 use crate::Failure;
 use crate::args::{ReplayArgs, SharedWay, Spread};
@@ -54,7 +54,7 @@ struct LimitCounts {
 struct Node {
     limiter: Limiter,
     /// By the numbers of the limits in force.
-    limits: Vec<KeyedLimit>,
+    limits: Vec<SharedLimit>,
 }
 
 /// Returns a number for a client, the same in each run.
@@ -88,7 +88,7 @@ impl Nodes {
     pub(crate) fn find_limits(&mut self, engine: &Engine) -> Result<(), Error> {
         for way in &mut self.ways {
             for node in way.nodes.iter_mut().chain([&mut way.single]) {
-                let limits = engine.names().map(|name| node.limiter.limit(name));
+                let limits = engine.names().map(|name| node.limiter.shared(name));
                 node.limits = limits.collect::<Result<_, _>>()?;
             }
         }
@@ -133,7 +133,7 @@ impl Way {
         // The store in memory takes the place of the file's, which is not asked.
         let start = |shared| {
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
-            let limits = limits.clone().as_shared(shared);
+            let limits = limits.clone().share_all(shared);
             let limiter = Limiter::with_options(limits, options.max_keys(usize::MAX));
             Node { limiter, limits: Vec::new() }
         };
@@ -167,7 +167,7 @@ impl Way {
         }
         for key in keys.iter().filter(|_| is_allowed) {
             let key = side.tally.get(*key);
-            if !self.single.limits[key.limit.index()].spend(&*key.id, 1)?.allowed() {
+            if !block_on(self.single.limits[key.limit.index()].spend(&*key.id, 1))?.allowed() {
                 self.by_limit.get_mut(key.limit).over_admission += 1;
             }
         }
@@ -210,13 +210,13 @@ impl Node {
         };
         if let [key] = keys {
             let (limit, id) = place(key);
-            return limit.spend_blocking(id, 1);
+            return block_on(limit.spend(id, 1));
         }
         let members = keys.iter().map(|key| {
             let (limit, id) = place(key);
             limit.member(id)
         });
         let members: SmallVec<[_; 4]> = members.collect();
-        self.limiter.batch(&members).spend_blocking()
+        block_on(self.limiter.shared_batch(&members).spend())
     }
 }

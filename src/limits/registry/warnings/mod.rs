@@ -1,8 +1,6 @@
 //! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
 //! default, or have ids that look like others. Warns of shared limits that calls cannot use, or not in full.
 
-#[cfg(feature = "valkey")]
-mod sharing;
 mod unusual_ids;
 
 use std::fmt;
@@ -80,11 +78,9 @@ pub enum WarningKind {
     /// quotation mark.
     Invisible,
     /// `no-store`: a limit is shared, and the limits have no store. `id` is empty.
-    #[cfg(feature = "valkey")]
     NoStore,
     /// `leased`: a limit is leased, and has a `max_debt`, which only estimates use, or a key of Boulder's, which cannot read
     /// leases. `id` is empty.
-    #[cfg(feature = "valkey")]
     Leased,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
     /// `yaml`.
@@ -99,9 +95,7 @@ impl fmt::Display for WarningKind {
             WarningKind::Equal => "equal",
             WarningKind::Stricter => "stricter",
             WarningKind::Invisible => "invisible",
-            #[cfg(feature = "valkey")]
             WarningKind::NoStore => "no-store",
-            #[cfg(feature = "valkey")]
             WarningKind::Leased => "leased",
             WarningKind::Unnormalized => "unnormalized",
         })
@@ -194,12 +188,7 @@ impl Limits {
             }
         }
         let warnings = first.into_warnings();
-        #[cfg(feature = "valkey")]
-        let warnings = Warnings {
-            listed: self.warnings_of_sharing().chain(warnings.listed).collect(),
-            ..warnings
-        };
-        warnings
+        Warnings { listed: self.warnings_of_sharing().chain(warnings.listed).collect(), ..warnings }
     }
 }
 

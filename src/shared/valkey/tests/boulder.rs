@@ -8,7 +8,7 @@ use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
-use crate::util::block_on::block_on;
+use crate::shared::block_on;
 
 /// Boulder's limits by number, each with an id and the key under which Boulder keeps its bucket.
 const KEYS: [(&str, &str, &str); 14] = [
@@ -58,8 +58,8 @@ fn node(server: &Server, format: &str) -> Limiter {
         ));
     }
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-    let own = limiter.limit("Own").unwrap();
-    wait_until("connected", || block_on(own.blocked_shared("none")).is_ok());
+    let own = limiter.shared("Own").unwrap();
+    wait_until("connected", || block_on(own.blocked("none")).is_ok());
     limiter
 }
 
@@ -84,16 +84,16 @@ fn a_node_goes_on_with_boulders_buckets() {
         let before = keys(&server);
         let node = node(&server, "boulder");
         for (at, (name, id, key)) in KEYS.iter().enumerate() {
-            let limit = node.limit(name).unwrap();
+            let limit = node.shared(name).unwrap();
             assert_eq!(limit.boulder_key(*id).unwrap().as_deref(), Some(*key));
             let left = BURST - (at as u64 + 1);
-            assert_eq!(limit.check_blocking(*id, 0).unwrap().remaining(), Some(left), "{key}");
-            assert_eq!(limit.spend_blocking(*id, 1).unwrap().remaining(), Some(left - 1), "{key}");
+            assert_eq!(block_on(limit.check(*id, 0)).unwrap().remaining(), Some(left), "{key}");
+            assert_eq!(block_on(limit.spend(*id, 1)).unwrap().remaining(), Some(left - 1), "{key}");
             let text: u64 = connection.get(*key).unwrap();
             assert_eq!(text, tat_ns(at) + INTERVAL_NS, "{key}: a number that Boulder reads");
         }
         assert_eq!(keys(&server), before, "no other keys");
-        assert!(node.limit("Own").unwrap().spend_blocking("a", 1).unwrap().allowed());
+        assert!(block_on(node.shared("Own").unwrap().spend("a", 1)).unwrap().allowed());
         assert!(keys(&server).contains(&"tollgate:Own:a".into()));
     });
 }
@@ -104,20 +104,20 @@ fn values_of_boulder_are_read() {
         let server = Server::start(binary);
         let mut connection = server.connection();
         let node = node(&server, "boulder");
-        let orders = node.limit("NewOrdersPerAccount").unwrap();
+        let orders = node.shared("NewOrdersPerAccount").unwrap();
         // A time that is over; and the value of an expired key after an increment.
         for full in ["1690000000000000000", "3600000000000"] {
             let () = connection.set("3:7", full).unwrap();
-            assert_eq!(orders.check_blocking(7, 0).unwrap().remaining(), Some(BURST), "{full}");
+            assert_eq!(block_on(orders.check(7, 0)).unwrap().remaining(), Some(BURST), "{full}");
         }
         // Boulder's increments can go beyond empty.
         let (s, _): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
         let () = connection.set("3:7", (s + 3_600 * 25) * 1_000_000_000).unwrap();
-        let denied = orders.spend_blocking(7, 1).unwrap();
+        let denied = block_on(orders.spend(7, 1)).unwrap();
         let wait_h = denied.retry_in().as_secs_f64() / 3_600.0;
         assert!(!denied.allowed() && (5.9..6.1).contains(&wait_h), "{denied:?}");
         let () = connection.set("3:7", "-3600000000000").unwrap();
-        assert!(orders.spend_blocking(7, 1).unwrap_err().is_store_failure());
+        assert!(block_on(orders.spend(7, 1)).unwrap_err().is_store_failure());
     });
 }
 
@@ -126,7 +126,9 @@ fn other_formats_leave_boulders_keys_alone() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&server, "tollgate");
-        assert!(node.limit("NewOrdersPerAccount").unwrap().spend_blocking(7, 1).unwrap().allowed());
+        assert!(
+            block_on(node.shared("NewOrdersPerAccount").unwrap().spend(7, 1)).unwrap().allowed()
+        );
         assert_eq!(keys(&server), ["tollgate:NewOrdersPerAccount:7"]);
     });
 }
@@ -137,13 +139,13 @@ fn refunds_leave_numbers_that_boulder_reads() {
         let server = Server::start(binary);
         let mut connection = server.connection();
         let node = node(&server, "boulder");
-        let orders = node.limit("NewOrdersPerAccount").unwrap();
-        assert!(orders.spend_blocking(7, 4).unwrap().allowed());
-        let (_, receipt) = orders.spend_estimate_blocking(7, 4).unwrap();
-        assert_eq!(block_on(orders.refund_shared(7, 1)).unwrap().remaining(), Some(13));
-        let place = orders.reserve_blocking(7, 20, Duration::MAX).unwrap();
+        let orders = node.shared("NewOrdersPerAccount").unwrap();
+        assert!(block_on(orders.spend(7, 4)).unwrap().allowed());
+        let (_, receipt) = block_on(orders.spend_estimate(7, 4)).unwrap();
+        assert_eq!(block_on(orders.refund(7, 1)).unwrap().remaining(), Some(13));
+        let place = block_on(orders.reserve(7, 20, Duration::MAX)).unwrap();
         place.cancel();
-        let settled = receipt.unwrap().settle_blocking(0).unwrap();
+        let settled = block_on(receipt.unwrap().settle(0)).unwrap();
         assert_eq!(settled.remaining(), Some(17));
         let _: u64 = connection.get("3:7").unwrap();
     });
@@ -154,9 +156,9 @@ fn estimates_of_boulders_buckets_are_settled() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&server, "boulder");
-        let orders = node.limit("NewOrdersPerAccount").unwrap();
-        let (_, receipt) = orders.spend_estimate_blocking(7, 4).unwrap();
-        let settled = receipt.unwrap().settle_blocking(0).unwrap();
+        let orders = node.shared("NewOrdersPerAccount").unwrap();
+        let (_, receipt) = block_on(orders.spend_estimate(7, 4)).unwrap();
+        let settled = block_on(receipt.unwrap().settle(0)).unwrap();
         assert_eq!(settled.remaining(), Some(BURST));
     });
 }

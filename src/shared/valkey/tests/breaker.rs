@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{charge, member, options_of, run, secondly, wait_until};
-use crate::core::shared::{SharedMember, SharedStore};
 use crate::observe::store_counters::StoreErrors;
+use crate::shared::protocol::{SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::link::PAUSE;
 
@@ -82,7 +82,7 @@ impl Mute {
     }
 }
 
-fn members() -> [SharedMember; 1] {
+fn members() -> [StoreMember; 1] {
     [member("a", &secondly(5, 1), 1)]
 }
 

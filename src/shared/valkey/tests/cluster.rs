@@ -8,15 +8,15 @@ use super::processes::{Nodes, pause, units_above_the_bound};
 use super::server::with_each;
 use super::shards::Shards;
 use super::{charge, member, options_of, run, secondly, wait_until};
-use crate::core::shared::change::{BucketChange, Step};
-use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limits::{Limits, StoreOptions};
+use crate::shared::block_on;
+use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::script::Scripts;
 use crate::shared::valkey::{ValkeyStore, split};
-use crate::util::block_on::block_on;
 
 fn options(shards: &Shards, answer_ms: u64) -> StoreOptions {
     options_of(&shards.url()).answer_timeout(Duration::from_millis(answer_ms)).unwrap()
@@ -28,7 +28,7 @@ pub(super) fn connected(shards: &Shards, scripts: Scripts, answer_ms: u64) -> Va
     wait_until("connected", || {
         let keys = shards.keys("none");
         let checked =
-            |key: &String| SharedMember { mode: SharedMode::CheckOnly, ..member(key, &limit, 0) };
+            |key: &String| StoreMember { mode: SharedMode::CheckOnly, ..member(key, &limit, 0) };
         charge(&store, &keys.each_ref().map(checked)).is_ok()
     });
     store
@@ -158,7 +158,7 @@ fn spend_only_members_are_charged_once() {
         batch[0].mode = SharedMode::SpendOnly;
         assert_eq!(charge(&store, &batch).unwrap().denied, None);
         for (cost, is_denied) in [(4, false), (1, true)] {
-            let last = batch.clone().map(|member| SharedMember { cost, ..member });
+            let last = batch.clone().map(|member| StoreMember { cost, ..member });
             for mut member in last {
                 member.mode = SharedMode::CheckAndSpend;
                 let found = charge(&store, std::slice::from_ref(&member)).unwrap();
@@ -326,8 +326,8 @@ fn node(shards: &Shards, more: &str) -> Limiter {
     let url = shards.url();
     let file = format!("store: {{url: \"{url}\", timeout: 2s{more}}}\n{LIMITS}");
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-    let users = limiter.limit("PerUser").unwrap();
-    wait_until("connected", || block_on(users.blocked_shared("none")).is_ok());
+    let users = limiter.shared("PerUser").unwrap();
+    wait_until("connected", || block_on(users.blocked("none")).is_ok());
     limiter
 }
 
@@ -339,11 +339,11 @@ fn limiters_admit_no_more_over_slots() {
             let nodes = [node(&shards, tag), node(&shards, tag), node(&shards, tag)];
             let allowed: usize = std::thread::scope(|scope| {
                 let spend = |node: &'_ Limiter| {
-                    let limit = |name| node.limit(name).unwrap();
+                    let limit = |name| node.shared(name).unwrap();
                     let (users, teams, all) = (limit("PerUser"), limit("PerTeam"), limit("All"));
                     let members = [users.member("bob"), teams.member("red"), all.member("x")];
                     let spend = |_: &usize| {
-                        let decision = node.batch(&members).spend_blocking().unwrap();
+                        let decision = block_on(node.shared_batch(&members).spend()).unwrap();
                         assert!(decision.allowed() || decision.denied_by().is_some());
                         decision.allowed()
                     };
@@ -354,13 +354,13 @@ fn limiters_admit_no_more_over_slots() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             let left = |name: &str| {
-                let limit = nodes[0].limit(name).unwrap();
+                let limit = nodes[0].shared(name).unwrap();
                 let id = match name {
                     "PerUser" => "bob",
                     "PerTeam" => "red",
                     _ => "x",
                 };
-                block_on(limit.check_shared(id, 0)).unwrap().remaining().unwrap() as usize
+                block_on(limit.check(id, 0)).unwrap().remaining().unwrap() as usize
             };
             // A batch that was denied late may have cost units that it did not get, never the other way round.
             let used = [60 - left("PerUser"), 50 - left("PerTeam"), 40 - left("All")];
@@ -379,7 +379,7 @@ fn batches_over_slots_ask_no_leases() {
     with_each(|binary| {
         let shards = Shards::start(binary);
         let node = node(&shards, "");
-        let (leased, all) = (node.limit("Leased").unwrap(), node.limit("All").unwrap());
+        let (leased, all) = (node.shared("Leased").unwrap(), node.shared("All").unwrap());
         let leased_units = || {
             let text = (0..3).find_map(|at| {
                 let get = redis::cmd("GET").arg("tollgate:Leased:bob").to_owned();
@@ -389,20 +389,20 @@ fn batches_over_slots_ask_no_leases() {
         };
         let members = [leased.member("bob"), all.member("x")];
         for _ in 0..10 {
-            assert!(node.batch(&members).spend_blocking().unwrap().allowed());
+            assert!(block_on(node.shared_batch(&members).spend()).unwrap().allowed());
         }
         assert!(!leased_units());
         for id in ["bob", "eve", "dan", "tim"] {
             for _ in 0..3 {
-                assert!(leased.spend_blocking(id, 1).unwrap().allowed());
+                assert!(block_on(leased.spend(id, 1)).unwrap().allowed());
             }
-            assert!(leased.spend(id, 1).unwrap().allowed(), "from the lease");
+            assert!(block_on(leased.spend(id, 1)).unwrap().allowed(), "from the lease");
         }
         assert!(leased_units());
         // One call gives leases of several slots back.
-        assert_eq!(node.give_leases_back_blocking().unwrap(), 4);
+        assert_eq!(block_on(node.give_leases_back()).unwrap(), 4);
         assert!(!leased_units());
-        let left = block_on(leased.check_shared("bob", 0)).unwrap().remaining();
+        let left = block_on(leased.check("bob", 0)).unwrap().remaining();
         assert_eq!(left, Some(1000 - 14));
     });
 }

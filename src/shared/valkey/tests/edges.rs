@@ -7,11 +7,11 @@ use redis::{Commands, Connection};
 use super::server::{Server, with_each};
 use super::{charge, member, options, secondly, wait_until_connected};
 use crate::algorithm::factor::Factor;
-use crate::core::shared::decide::{decide, denied_by, written};
-use crate::core::shared::groups::MAX_GROUP_UNITS;
-use crate::core::shared::lease::{LeaseEnd, LeaseRequest};
-use crate::core::shared::{SharedMember, SharedMode};
 use crate::limit::Limit;
+use crate::shared::protocol::decide::{decide, denied_by, written};
+use crate::shared::protocol::groups::MAX_GROUP_UNITS;
+use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
+use crate::shared::protocol::{SharedMode, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::script::Scripts;
 
@@ -37,7 +37,7 @@ impl Edges {
     }
 
     /// Charges a member whose bucket has this text. Returns whether it is allowed, and the units of its lease.
-    fn charge(&mut self, text: &str, member: &SharedMember) -> (bool, u64) {
+    fn charge(&mut self, text: &str, member: &StoreMember) -> (bool, u64) {
         let () = self.connection.set(&*member.key, text).unwrap();
         let members = std::slice::from_ref(member);
         let found = charge(&self.store, members).unwrap();
@@ -70,7 +70,7 @@ fn gcra_is_exact_to_the_ns() {
         let mut edges = Edges::new(&server);
         let plain = member("a", &secondly(5, 1), 1);
         // This one is for charge.lua.
-        let kept = SharedMember { keep_ms: 1, ..plain.clone() };
+        let kept = StoreMember { keep_ms: 1, ..plain.clone() };
         for member in [plain, kept] {
             let full_ns = NOW_MS * MS + 4_000_000_000;
             assert!(edges.charge(&full_ns.to_string(), &member).0);
@@ -109,7 +109,7 @@ fn texts_are_kept_by_both_limits() {
             let scaled = own.scaled(Factor::from_millionths(250_000)).unwrap().unwrap();
             let text = format!("{NOW_MS}:39");
             let unscaled = Some(Box::new(own.clone()));
-            let charged = SharedMember { unscaled, keep_ms: 200_001, ..member("a", &scaled, 1) };
+            let charged = StoreMember { unscaled, keep_ms: 200_001, ..member("a", &scaled, 1) };
             assert!(edges.charge(&text, &charged).0);
             let kept_ms: i64 = edges.connection.pttl("a").unwrap();
             assert!(kept_ms > 800_000, "{own}: 40 units last 800 s, not {kept_ms} ms");
@@ -124,10 +124,10 @@ fn leases_give_back_what_was_granted() {
         let mut edges = Edges::new(&server);
         let (limit, end_ms) = (secondly(40, 1), NOW_MS + 900);
         let end = LeaseEnd { tag_ms: end_ms, granted: 3, unspent: 5 };
-        let ending = SharedMember { lease: asking(0, Some(end)), ..member("a", &limit, 1) };
+        let ending = StoreMember { lease: asking(0, Some(end)), ..member("a", &limit, 1) };
         let text = format!("{}|0|{end_ms}|7", NOW_MS * MS + 20_000_000_000);
         assert_eq!(edges.charge(&text, &ending), (true, 0));
-        let left = |cost| SharedMember { mode: SharedMode::CheckOnly, ..member("a", &limit, cost) };
+        let left = |cost| StoreMember { mode: SharedMode::CheckOnly, ..member("a", &limit, cost) };
         let text: String = edges.connection.get("a").unwrap();
         assert!(edges.charge(&text, &left(22)).0 && !edges.charge(&text, &left(23)).0);
     });
@@ -139,7 +139,7 @@ fn full_groups_take_no_more_leases() {
         let server = Server::start(binary);
         let mut edges = Edges::new(&server);
         let large = Limit::new(1 << 23, 1_000_000, Duration::from_secs(1)).unwrap();
-        let asking = SharedMember { lease: asking(8, None), ..member("a", &large, 1) };
+        let asking = StoreMember { lease: asking(8, None), ..member("a", &large, 1) };
         let end_ms = (NOW_MS / 1_000 + 2) * 1_000;
         for (units, leased) in [(MAX_GROUP_UNITS - 8, 8), (MAX_GROUP_UNITS - 7, 0)] {
             let text = format!("{}|0|{end_ms}|{units}", NOW_MS * MS);
@@ -153,7 +153,7 @@ fn times_to_keep_texts_are_capped() {
     with_each(|binary| {
         let server = Server::start(binary);
         let mut edges = Edges::new(&server);
-        let kept = SharedMember { keep_ms: 5_000_000_000_000, ..member("a", &secondly(5, 1), 1) };
+        let kept = StoreMember { keep_ms: 5_000_000_000_000, ..member("a", &secondly(5, 1), 1) };
         assert!(edges.charge(&(NOW_MS * MS).to_string(), &kept).0);
     });
 }

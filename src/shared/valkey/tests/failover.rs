@@ -9,8 +9,8 @@ use redis::{Connection, cmd};
 use super::processes::{BURST, Nodes, pause, units_above_the_bound, unix_ns};
 use super::server::{Server, free_port, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
-use crate::core::shared::SharedStore;
 use crate::error::Error;
+use crate::shared::protocol::SharedStore;
 use crate::shared::valkey::ValkeyStore;
 
 const PASSWORD: &str = "p-secret";

@@ -9,13 +9,13 @@ use redis::{Commands, cmd};
 use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options, options_of, secondly, wait_until, wait_until_connected};
-use crate::core::shared::SharedStore;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::StoreOptions;
 use crate::observe::store_counters::StoreErrors;
+use crate::shared::block_on;
+use crate::shared::protocol::SharedStore;
 use crate::shared::valkey::ValkeyStore;
-use crate::util::block_on::block_on;
 use crate::util::sync::{Ordering, Switch};
 
 /// A store with the default timeout of answers.
@@ -309,17 +309,17 @@ fn least_rights_of_the_guide_suffice() {
             server.url("tollgate:secret@")
         );
         let limiter = crate::Limiter::new(crate::Limits::from_yaml(&file).unwrap());
-        let [exact, leased] = ["Exact", "Leased"].map(|name| limiter.limit(name).unwrap());
-        assert!(exact.spend_blocking("a", 2).unwrap().allowed());
-        assert!(block_on(exact.refund_shared("a", 2)).unwrap().allowed());
-        let (_, receipt) = exact.spend_estimate_blocking("a", 2).unwrap();
-        assert_eq!(receipt.unwrap().settle_blocking(1).unwrap().remaining(), Some(4));
-        assert!(block_on(exact.block_shared("a", Duration::from_secs(9))).is_ok());
-        assert!(block_on(exact.unblock_shared("a")).unwrap());
-        assert!(block_on(exact.reset_shared("a")).unwrap().allowed());
-        assert!((0..3).all(|_| leased.spend_blocking("a", 1).unwrap().allowed()));
-        assert!(limiter.give_leases_back_blocking().unwrap() > 0);
-        let store = limiter.counters().store.unwrap();
+        let [exact, leased] = ["Exact", "Leased"].map(|name| limiter.shared(name).unwrap());
+        assert!(block_on(exact.spend("a", 2)).unwrap().allowed());
+        assert!(block_on(exact.refund("a", 2)).unwrap().allowed());
+        let (_, receipt) = block_on(exact.spend_estimate("a", 2)).unwrap();
+        assert_eq!(block_on(receipt.unwrap().settle(1)).unwrap().remaining(), Some(4));
+        assert!(block_on(exact.block("a", Duration::from_secs(9))).is_ok());
+        assert!(block_on(exact.unblock("a")).unwrap());
+        assert!(block_on(exact.reset("a")).unwrap().allowed());
+        assert!((0..3).all(|_| block_on(leased.spend("a", 1)).unwrap().allowed()));
+        assert!(block_on(limiter.give_leases_back()).unwrap() > 0);
+        let store = limiter.counters().store().unwrap();
         assert_eq!((store.errors, store.outages), (StoreErrors::default(), 0));
     });
 }

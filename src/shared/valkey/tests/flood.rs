@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::server::{Server, with_each};
 use super::{member, options, run, secondly, wait_until, wait_until_connected};
-use crate::core::shared::SharedStore;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::block_on;
+use crate::shared::protocol::SharedStore;
 use crate::shared::valkey::ValkeyStore;
-use crate::util::block_on::block_on;
 use crate::util::sync::{Figure, Ordering, Switch};
 
 const BURST: u64 = 100;
@@ -27,8 +27,8 @@ fn node(server: &Server, policy: &str) -> Limiter {
         server.url("")
     );
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-    let clients = limiter.limit("PerClient").unwrap();
-    wait_until("connected", || block_on(clients.blocked_shared("none")).is_ok());
+    let clients = limiter.shared("PerClient").unwrap();
+    wait_until("connected", || block_on(clients.blocked("none")).is_ok());
     limiter
 }
 
@@ -44,7 +44,7 @@ struct Flood {
 /// one call each 100 ms.
 fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync + 'static) -> Flood {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let clients = limiter.limit("PerClient").unwrap();
+    let clients = limiter.shared("PerClient").unwrap();
     let (calls, admitted) = (Arc::new(Figure::new(0)), Arc::new(Figure::new(0)));
     let (ends, id_of, began) = (Arc::new(Switch::new(false)), Arc::new(id_of), Instant::now());
     let tasks: Vec<_> = (0..CALLERS)
@@ -55,7 +55,7 @@ fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync +
                 let mut number = 0;
                 while !ends.load(Ordering::Relaxed) {
                     number += 1;
-                    let decision = clients.spend_shared(&id_of(caller, number), 1).await.unwrap();
+                    let decision = clients.spend(&id_of(caller, number), 1).await.unwrap();
                     calls.fetch_add(1, Ordering::Relaxed);
                     admitted.fetch_add(decision.allowed().into(), Ordering::Relaxed);
                     tokio::time::sleep_until((began + number as u32 * PAUSE).into()).await;
@@ -67,7 +67,7 @@ fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync +
     while began.elapsed() < TIME {
         std::thread::sleep(Duration::from_millis(100));
         let called = Instant::now();
-        let decision = clients.spend_blocking("other", 1).unwrap();
+        let decision = block_on(clients.spend("other", 1)).unwrap();
         other =
             (other.0 + 1, other.1 + u64::from(decision.allowed()), other.2.max(called.elapsed()));
     }
@@ -114,7 +114,7 @@ fn burst_of_calls_is_answered_in_time() {
     with_each(|binary| {
         let server = Server::start(binary);
         let limiter = node(&server, "shared: exact, on_error: allow");
-        let clients = limiter.limit("PerClient").unwrap();
+        let clients = limiter.shared("PerClient").unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let tasks: Vec<_> = (0..CALLERS)
             .map(|caller| {
@@ -122,7 +122,7 @@ fn burst_of_calls_is_answered_in_time() {
                 runtime.spawn(async move {
                     let called = Instant::now();
                     let id = format!("client{caller}");
-                    let decision = clients.spend_shared(&id, 1).await.unwrap();
+                    let decision = clients.spend(&id, 1).await.unwrap();
                     (decision, called.elapsed())
                 })
             })
@@ -135,7 +135,7 @@ fn burst_of_calls_is_answered_in_time() {
         println!("{allowed} allowed, {overloaded} overloaded, the longest wait {longest:?}");
         assert_eq!(allowed + overloaded, CALLERS, "no bucket is empty");
         assert!(allowed > 0);
-        let store = limiter.counters().store.unwrap();
+        let store = limiter.counters().store().unwrap();
         assert!(overloaded == 0 || store.errors.overload + store.errors.timeout > 0);
         let Some((denied, _)) = answers.iter().find(|(decision, _)| decision.overloaded()) else {
             return;
@@ -151,11 +151,11 @@ fn late_answers_of_a_crowd_are_no_outage() {
     with_each(|binary| {
         let server = Server::start(binary);
         let limiter = node(&server, "shared: exact, on_error: allow");
-        let clients = limiter.limit("PerClient").unwrap();
+        let clients = limiter.shared("PerClient").unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let outages = || limiter.counters().store.unwrap().outages;
+        let outages = || limiter.counters().store().unwrap().outages;
         server.signal("-STOP");
-        let calls: Vec<_> = (0..20).map(|_| Box::pin(clients.spend_shared("crowd", 1))).collect();
+        let calls: Vec<_> = (0..20).map(|_| Box::pin(clients.spend("crowd", 1))).collect();
         let crowd = runtime.block_on(async {
             let mut calls = calls;
             // All of them begin before the first one is late.
@@ -173,7 +173,7 @@ fn late_answers_of_a_crowd_are_no_outage() {
         });
         assert!(crowd.iter().all(|decision| decision.overloaded()), "{crowd:?}");
         assert_eq!(outages(), 0);
-        let alone = runtime.block_on(clients.spend_shared("alone", 1)).unwrap();
+        let alone = runtime.block_on(clients.spend("alone", 1)).unwrap();
         assert!(alone.allowed() && !alone.overloaded(), "by the policy: {alone:?}");
         assert_eq!(outages(), 1);
         server.signal("-CONT");

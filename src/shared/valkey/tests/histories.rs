@@ -10,19 +10,19 @@ use super::model::{Model, Numbers};
 use super::server::{Server, with_each};
 use super::{options, wait_until};
 use crate::clock::{Clock, ManualClock};
-use crate::core::shared::StoreHandle;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
-use crate::limiter::reserve::{Receipt, Reservation};
 use crate::limits::{IdFormat, LimitOptions, Limits, OnError, Shared};
 use crate::random::Random;
+use crate::shared::SharedLimit;
 use crate::shared::Store;
+use crate::shared::block_on;
+use crate::shared::protocol::StoreHandle;
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::script::Scripts;
-use crate::util::block_on::block_on;
+use crate::shared::{SharedReceipt, SharedReservation};
 
 /// Calls on each server if `TOLLGATE_STORE_BATCHES` is not set.
 const FEW_CALLS: u64 = 4_000;
@@ -67,8 +67,8 @@ struct Admitted {
 
 /// A charge that its caller may still return: its place in `admitted`, and its mark.
 enum Open {
-    Receipt(Receipt, usize, i128),
-    Place(Reservation, usize, i128),
+    Receipt(SharedReceipt, usize, i128),
+    Place(SharedReservation, usize, i128),
 }
 
 /// One id's bucket of a limit.
@@ -160,9 +160,9 @@ impl World {
             seen: [0; 3],
         };
         world.move_clock(0);
-        let first = world.nodes[0].limit("Gcra").unwrap();
+        let first = world.nodes[0].shared("Gcra").unwrap();
         // This also sends the script of changes: later ones that no caller waits for are made before the calls after them.
-        wait_until("connected", || block_on(first.blocked_shared("none")).is_ok());
+        wait_until("connected", || block_on(first.blocked("none")).is_ok());
         world
     }
 
@@ -198,10 +198,10 @@ impl World {
         Err(format!("{}: {decision:?}, expected {allowed:?} {left:?}", NAMES[*limit]))
     }
 
-    fn handle(&mut self, bucket: usize) -> (KeyedLimit, String) {
+    fn handle(&mut self, bucket: usize) -> (SharedLimit, String) {
         let node = self.random.below(2) as usize;
         let Bucket { limit, id, .. } = &self.buckets[bucket];
-        (self.nodes[node].limit(NAMES[*limit]).unwrap(), id.clone())
+        (self.nodes[node].shared(NAMES[*limit]).unwrap(), id.clone())
     }
 
     /// Whether a spend of a bucket that may be blocked is allowed. Charges the model.
@@ -234,7 +234,7 @@ impl World {
 
     fn spend(&mut self, bucket: usize, units: u64) -> Result<(), String> {
         let (handle, id) = self.handle(bucket);
-        let decision = handle.spend_blocking(&*id, units).unwrap();
+        let decision = block_on(handle.spend(&*id, units)).unwrap();
         let allowed = self.spends(bucket, units);
         if decision.allowed() {
             let (order, now) = (self.order, self.now);
@@ -245,7 +245,7 @@ impl World {
 
     fn estimate(&mut self, bucket: usize, units: u64) -> Result<(), String> {
         let (handle, id) = self.handle(bucket);
-        let (decision, receipt) = handle.spend_estimate_blocking(&*id, units).unwrap();
+        let (decision, receipt) = block_on(handle.spend_estimate(&*id, units)).unwrap();
         let allowed = self.spends(bucket, units);
         if let Some(receipt) = receipt {
             let (order, now) = (self.order, self.now);
@@ -272,12 +272,12 @@ impl World {
     fn settle(
         &mut self,
         bucket: usize,
-        receipt: Receipt,
+        receipt: SharedReceipt,
         (_, mark): (usize, i128),
     ) -> Result<(), String> {
         let (cost, now, order) = (receipt.cost(), self.now, self.order);
         let actual = self.random.below(cost + 3);
-        let after = receipt.settle_blocking(actual).unwrap();
+        let after = block_on(receipt.settle(actual)).unwrap();
         let it = &mut self.buckets[bucket];
         match cost.checked_sub(actual) {
             Some(less) => {
@@ -289,7 +289,7 @@ impl World {
         }
         if self.planted != Planted::Nothing && actual < cost {
             let (handle, id) = self.handle(bucket);
-            let _ = block_on(handle.refund_shared(&*id, 1)).unwrap();
+            let _ = block_on(handle.refund(&*id, 1)).unwrap();
         }
         // The decision is a check, which a block does not change.
         let left = self.buckets[bucket].model.remaining(now) as u64;
@@ -302,13 +302,13 @@ impl World {
     fn cancel(
         &mut self,
         bucket: usize,
-        place: Reservation,
+        place: SharedReservation,
         (charged, mark): (usize, i128),
     ) -> Result<(), String> {
         let (handle, id) = self.handle(bucket);
         place.cancel();
         // No caller waits for a cancel: the server makes it before the next call.
-        let _ = block_on(handle.blocked_shared(&*id)).unwrap();
+        let _ = block_on(handle.blocked(&*id)).unwrap();
         let (now, order, it) = (self.now, self.order, &mut self.buckets[bucket]);
         let Admitted { at, units, .. } = it.admitted[charged];
         if at <= now || it.model.is_within(mark) {
@@ -329,7 +329,7 @@ impl World {
         let (handle, id) = self.handle(bucket);
         let (now, order) = (self.now, self.order);
         let at_most = Duration::from_millis(self.random.pick(&[0, 7, 30, 100]));
-        let place = handle.reserve_blocking(&*id, units, at_most);
+        let place = block_on(handle.reserve(&*id, units, at_most));
         let it = &mut self.buckets[bucket];
         if it.blocked_until > now {
             let is_blocked = place.is_err_and(|error| error.is_blocked());
@@ -358,8 +358,8 @@ impl World {
         let id = self.buckets[0].id.clone();
         let members = [0, 1].map(|at| handles[at].member(&*id).cost(costs[at].1));
         let node = self.random.below(2) as usize;
-        let batch = handles[node].limiter.batch(&members);
-        let Ok(decision) = batch.spend_blocking() else { return Ok(()) };
+        let batch = self.nodes[node].shared_batch(&members);
+        let Ok(decision) = block_on(batch.spend()) else { return Ok(()) };
         let fits = costs.map(|(bucket, units)| {
             let Bucket { mut model, blocked_until, .. } = self.buckets[bucket];
             blocked_until <= self.now && model.spend(self.now, units.into())
@@ -381,8 +381,8 @@ impl World {
         let (handle, id) = self.handle(bucket);
         let (now, order, resets) = (self.now, self.order, self.random.below(4) == 0);
         let decision = match resets {
-            true => block_on(handle.reset_shared(&*id)).unwrap(),
-            false => block_on(handle.refund_shared(&*id, units)).unwrap(),
+            true => block_on(handle.reset(&*id)).unwrap(),
+            false => block_on(handle.refund(&*id, units)).unwrap(),
         };
         let it = &mut self.buckets[bucket];
         let lowered =
@@ -398,12 +398,12 @@ impl World {
         let is_blocked = self.buckets[bucket].blocked_until > now;
         let there = self.buckets[bucket].model.available(now) as u64;
         if self.random.below(2) == 0 {
-            let decision = block_on(handle.drain_shared(&*id, units)).unwrap();
+            let decision = block_on(handle.drain(&*id, units)).unwrap();
             let drained = there.saturating_sub(units);
             self.buckets[bucket].model.owe(now, drained.into(), 0);
             return self.same(bucket, &decision, None);
         }
-        let (granted, decision) = block_on(handle.spend_up_to_shared(&*id, units)).unwrap();
+        let (granted, decision) = block_on(handle.spend_up_to(&*id, units)).unwrap();
         let expected = if is_blocked { 0 } else { there.min(units) };
         let _ = expected > 0 && self.spends(bucket, expected);
         if granted > 0 {
@@ -419,7 +419,7 @@ impl World {
         let (handle, id) = self.handle(bucket);
         let it = &mut self.buckets[bucket];
         if self.random.below(3) == 0 {
-            let left = block_on(handle.block_shared(&*id, Duration::from_millis(2))).unwrap();
+            let left = block_on(handle.block(&*id, Duration::from_millis(2))).unwrap();
             let until_ms = (self.now + 2_000_000 + 999_999) / 1_000_000;
             it.blocked_until = it.blocked_until.max(until_ms * 1_000_000);
             let expected = it.blocked_until - self.now;
@@ -428,7 +428,7 @@ impl World {
                 false => Err(format!("blocked for {left:?}, expected {expected}")),
             };
         }
-        let was_blocked = block_on(handle.unblock_shared(&*id)).unwrap();
+        let was_blocked = block_on(handle.unblock(&*id)).unwrap();
         let expected = it.blocked_until > self.now;
         it.blocked_until = 0;
         if was_blocked == expected { Ok(()) } else { Err(format!("was blocked: {was_blocked}")) }

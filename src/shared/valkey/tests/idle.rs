@@ -7,9 +7,9 @@ use redis::cmd;
 use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, secondly, wait_until, wait_until_connected};
-use crate::core::shared::SharedStore;
 use crate::error::Error;
 use crate::observe::store_counters::StoreErrors;
+use crate::shared::protocol::SharedStore;
 use crate::shared::valkey::ValkeyStore;
 
 fn store_of(url: &str) -> ValkeyStore {

@@ -11,24 +11,24 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::server::{Server, with_each};
 use super::wait_until;
-use crate::http::{RateLimitLayer, Rule, SharedRateLimitLayer, extract};
+use crate::http::{RateLimitLayer, Rule, extract};
 use crate::limiter::Limiter;
-use crate::limiter::handle::KeyedLimit;
 use crate::limits::Limits;
-use crate::util::block_on::block_on;
+use crate::shared::block_on;
+use crate::shared::{SharedLimit, SharedRateLimitLayer};
 use crate::util::sync::{Figure, Ordering};
 
-fn layer(server: &Server, timeout: &str, on_error: &str) -> (SharedRateLimitLayer, KeyedLimit) {
+fn layer(server: &Server, timeout: &str, on_error: &str) -> (SharedRateLimitLayer, SharedLimit) {
     let url = server.url("");
     let file = format!(
         "store: {{url: \"{url}\", timeout: {timeout}}}\n\
          All: {{burst: 5, count: 1, period: 1h, id: string, shared: exact, on_error: {on_error}}}\n"
     );
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-    let all = limiter.limit("All").unwrap();
-    wait_until("connected", || block_on(all.blocked_shared("none")).is_ok());
-    let rule = Rule::new(all.clone(), extract::everyone("all"));
-    (RateLimitLayer::builder(&limiter).rule(rule).build().unwrap().with_store(), all)
+    let all = limiter.shared("All").unwrap();
+    wait_until("connected", || block_on(all.blocked("none")).is_ok());
+    let rule = Rule::shared(all.clone(), extract::everyone("all"));
+    (RateLimitLayer::builder(&limiter).rule(rule).build_with_store().unwrap(), all)
 }
 
 /// A service whose clones are not ready, and which counts its calls.
@@ -113,7 +113,7 @@ fn a_dropped_request_is_charged_whole() {
         );
         drop(sent);
         server.signal("-CONT");
-        wait_until("charged", || all.check_blocking("all", 0).unwrap().remaining() == Some(4));
+        wait_until("charged", || block_on(all.check("all", 0)).unwrap().remaining() == Some(4));
         assert_eq!(inner.calls.load(Ordering::Relaxed), 0, "the service is not called");
     });
 }

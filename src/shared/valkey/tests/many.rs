@@ -7,7 +7,7 @@ use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
-use crate::util::block_on::block_on;
+use crate::shared::block_on;
 
 const WAITERS: u64 = 256;
 const TASKS: u64 = 16;
@@ -23,8 +23,8 @@ fn nodes(server: &Server) -> [Limiter; 2] {
     );
     [(); 2].map(|()| {
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-        let users = limiter.limit("PerUser").unwrap();
-        wait_until("connected", || block_on(users.blocked_shared("none")).is_ok());
+        let users = limiter.shared("PerUser").unwrap();
+        wait_until("connected", || block_on(users.blocked("none")).is_ok());
         limiter
     })
 }
@@ -37,12 +37,12 @@ fn runtime() -> tokio::runtime::Runtime {
 fn many_waiters_of_one_id_all_have_places() {
     with_each(|binary| {
         let server = Server::start(binary);
-        let nodes = nodes(&server).map(|node| node.limit("Queue").unwrap());
+        let nodes = nodes(&server).map(|node| node.shared("Queue").unwrap());
         let runtime = runtime();
         let tasks: Vec<_> = (0..WAITERS)
             .map(|number| {
                 let queue = nodes[number as usize % 2].clone();
-                runtime.spawn(async move { queue.reserve_shared("hot", 1, Duration::MAX).await })
+                runtime.spawn(async move { queue.reserve("hot", 1, Duration::MAX).await })
             })
             .collect();
         let mut hours: Vec<u64> = tasks
@@ -64,14 +64,14 @@ fn many_refunds_of_one_bucket_lose_none() {
         for limit in ["PerUser", "PerTeam"] {
             let tasks: Vec<_> = (0..2 * TASKS)
                 .map(|number| {
-                    let users = nodes[number as usize % 2].limit(limit).unwrap();
+                    let users = nodes[number as usize % 2].shared(limit).unwrap();
                     runtime.spawn(async move {
                         for at in 0..REFUNDS {
-                            let (decision, receipt) = users.spend_estimate_shared("hot", 3).await?;
+                            let (decision, receipt) = users.spend_estimate("hot", 3).await?;
                             assert!(decision.allowed());
                             match at % 2 {
-                                0 => drop(receipt.unwrap().settle_shared(0).await?),
-                                _ => drop(users.refund_shared("hot", 3).await?),
+                                0 => drop(receipt.unwrap().settle(0).await?),
+                                _ => drop(users.refund("hot", 3).await?),
                             }
                         }
                         Ok::<_, crate::Error>(())
@@ -79,7 +79,7 @@ fn many_refunds_of_one_bucket_lose_none() {
                 })
                 .collect();
             tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap().unwrap());
-            let left = nodes[0].limit(limit).unwrap().check_blocking("hot", 0).unwrap();
+            let left = block_on(nodes[0].shared(limit).unwrap().check("hot", 0)).unwrap();
             assert_eq!(left.remaining(), Some(10_000), "{limit}");
         }
     });

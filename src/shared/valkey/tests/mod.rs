@@ -30,12 +30,12 @@ mod tls;
 
 use std::time::Duration;
 
-use crate::core::shared::{Found, SharedMember, SharedMode, SharedStore};
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::StoreOptions;
+use crate::shared::block_on;
+use crate::shared::protocol::{Found, SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
-use crate::util::block_on::block_on;
 use server::Server;
 
 fn options(server: &Server) -> StoreOptions {
@@ -46,9 +46,9 @@ fn options_of(url: &str) -> StoreOptions {
     StoreOptions::new(url).unwrap().connect_timeout(Duration::from_secs(1)).unwrap()
 }
 
-fn member(key: &str, limit: &Limit, cost: u64) -> SharedMember {
+fn member(key: &str, limit: &Limit, cost: u64) -> StoreMember {
     let (limit, mode) = (limit.clone(), SharedMode::CheckAndSpend);
-    SharedMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
+    StoreMember { key: key.into(), limit, unscaled: None, cost, mode, keep_ms: 0, lease: None }
 }
 
 fn secondly(burst: u64, count: u64) -> Limit {
@@ -56,7 +56,7 @@ fn secondly(burst: u64, count: u64) -> Limit {
 }
 
 /// Charges a batch on the store's thread, and waits for its answer.
-fn charge(store: &ValkeyStore, members: &[SharedMember]) -> Result<Found, Error> {
+fn charge(store: &ValkeyStore, members: &[StoreMember]) -> Result<Found, Error> {
     run(store, store.charge(members.into()))
 }
 
@@ -76,7 +76,7 @@ fn run<T: Send + 'static>(
 fn wait_until_connected(store: &ValkeyStore) {
     let limit = secondly(1, 1);
     wait_until("connected", || {
-        let checked = SharedMember { mode: SharedMode::CheckOnly, ..member("none", &limit, 0) };
+        let checked = StoreMember { mode: SharedMode::CheckOnly, ..member("none", &limit, 0) };
         charge(store, &[checked]).is_ok()
     });
 }

@@ -10,6 +10,7 @@ use super::shards::Shards;
 use super::{charge, member, wait_until};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::block_on;
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::script::Scripts;
 
@@ -62,9 +63,9 @@ All: {{burst: 1000, count: 1, period: 1h, id: string, shared: exact, on_error: d
             shards.url()
         );
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-        let all = limiter.limit("All").unwrap();
-        wait_until("connected", || all.spend_blocking("a", 1).unwrap().allowed());
-        let allowed = || (0..20).filter(|_| all.spend_blocking("a", 1).unwrap().allowed()).count();
+        let all = limiter.shared("All").unwrap();
+        wait_until("connected", || block_on(all.spend("a", 1)).unwrap().allowed());
+        let allowed = || (0..20).filter(|_| block_on(all.spend("a", 1)).unwrap().allowed()).count();
         let key = "tollgate:{limits}:All:a";
         assert!(shards.text(key).is_some());
         shards.begin_move(key, 3);

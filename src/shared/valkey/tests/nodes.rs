@@ -8,6 +8,7 @@ use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::block_on;
 
 const LIMITS: &str = "
 Own: {burst: 9, count: 1, period: 1h, id: string}
@@ -22,10 +23,10 @@ fn file(server: &Server, more: &str) -> String {
 
 fn node(file: &str) -> Limiter {
     let limiter = Limiter::new(Limits::from_yaml(file).unwrap());
-    let users = limiter.limit("PerUser").unwrap();
+    let users = limiter.shared("PerUser").unwrap();
     wait_until("connected", || {
         // A spend or a check has a decision without the store too.
-        crate::util::block_on::block_on(users.blocked_shared("none")).is_ok()
+        block_on(users.blocked("none")).is_ok()
     });
     limiter
 }
@@ -36,8 +37,8 @@ fn the_first_calls_wait_for_the_connection() {
         let server = Server::start(binary);
         for left in (0..5).rev() {
             let node = Limiter::new(Limits::from_yaml(&file(&server, "")).unwrap());
-            let users = node.limit("PerUser").unwrap();
-            assert_eq!(users.spend_blocking("bob", 1).unwrap().remaining(), Some(left));
+            let users = node.shared("PerUser").unwrap();
+            assert_eq!(block_on(users.spend("bob", 1)).unwrap().remaining(), Some(left));
         }
     });
 }
@@ -53,10 +54,10 @@ fn nodes_of_a_file_share_its_limits() {
                 let threads: Vec<_> = nodes
                     .iter()
                     .map(|node| {
-                        let limit = node.limit(limit).unwrap();
+                        let limit = node.shared(limit).unwrap();
                         scope.spawn(move || {
                             (0..20)
-                                .filter(|_| limit.spend_blocking(id, 1).unwrap().allowed())
+                                .filter(|_| block_on(limit.spend(id, 1)).unwrap().allowed())
                                 .count()
                         })
                     })
@@ -90,28 +91,28 @@ fn futures_of_any_runtime_ask_the_store() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&file(&server, ", tag: limits"));
-        let (own, users) = (node.limit("Own").unwrap(), node.limit("PerUser").unwrap());
+        let (own, users) = (node.limit("Own").unwrap(), node.shared("PerUser").unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let task = tokio::spawn({
                 let users = users.clone();
-                async move { users.spend_shared("carol", 2).await }
+                async move { users.spend("carol", 2).await }
             });
             assert_eq!(task.await.unwrap().unwrap().remaining(), Some(3));
-            let members = [own.member("carol").cost(9), users.member("carol").cost(4)];
-            let denied = node.batch(&members).spend_shared().await.unwrap();
+            let members = [own.member("carol").cost(9).into(), users.member("carol").cost(4)];
+            let denied = node.shared_batch(&members).spend().await.unwrap();
             assert_eq!(denied.denied_by(), Some(1));
             assert_eq!(own.check("carol", 0).unwrap().remaining(), Some(9), "given back");
-            assert!(users.refund_shared("carol", 1).await.unwrap().allowed());
-            let allowed = node.batch(&members).spend_shared().await.unwrap();
+            assert!(users.refund("carol", 1).await.unwrap().allowed());
+            let allowed = node.shared_batch(&members).spend().await.unwrap();
             assert_eq!(allowed.remaining(), Some(0));
-            users.block_shared("carol", Duration::from_secs(60)).await.unwrap();
-            let blocked = users.check_shared("carol", 0).await.unwrap();
+            users.block("carol", Duration::from_secs(60)).await.unwrap();
+            let blocked = users.check("carol", 0).await.unwrap();
             assert!(blocked.blocked() && blocked.retry_in() > Duration::from_secs(59));
-            assert!(users.reset_shared("carol").await.unwrap().allowed());
-            assert!(users.unblock_shared("carol").await.unwrap());
-            assert!(!users.unblock_shared("carol").await.unwrap());
-            assert_eq!(users.spend_shared("carol", 5).await.unwrap().remaining(), Some(0));
+            assert!(users.reset("carol").await.unwrap().allowed());
+            assert!(users.unblock("carol").await.unwrap());
+            assert!(!users.unblock("carol").await.unwrap());
+            assert_eq!(users.spend("carol", 5).await.unwrap().remaining(), Some(0));
         });
         let keys: Vec<String> = server.connection().keys("*").unwrap();
         assert_eq!(keys, ["tollgate:{limits}:PerUser:carol"]);
@@ -123,20 +124,20 @@ fn a_text_by_hand_is_an_error() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&file(&server, ""));
-        let (own, users) = (node.limit("Own").unwrap(), node.limit("PerUser").unwrap());
+        let (own, users) = (node.limit("Own").unwrap(), node.shared("PerUser").unwrap());
         let () = server.connection().set("tollgate:PerUser:eve", "12 apples").unwrap();
-        let members = [own.member("eve"), users.member("eve")];
+        let members = [own.member("eve").into(), users.member("eve")];
         for error in [
-            users.spend_blocking("eve", 1).unwrap_err(),
-            node.batch(&members).spend_blocking().unwrap_err(),
-            crate::util::block_on::block_on(users.refund_shared("eve", 1)).unwrap_err(),
+            block_on(users.spend("eve", 1)).unwrap_err(),
+            block_on(node.shared_batch(&members).spend()).unwrap_err(),
+            block_on(users.refund("eve", 1)).unwrap_err(),
         ] {
             let text = error.to_string();
             assert!(error.is_store_failure(), "{text}");
             assert!(text.contains("tollgate:PerUser:eve") && text.contains("12 apples"), "{text}");
         }
         assert_eq!(own.check("eve", 0).unwrap().remaining(), Some(9));
-        assert_eq!(node.counters().store.unwrap().errors.unknown_text, 3);
+        assert_eq!(node.counters().store().unwrap().errors.unknown_text, 3);
         assert_eq!(
             server.connection().get::<_, String>("tollgate:PerUser:eve").unwrap(),
             "12 apples"
@@ -149,14 +150,14 @@ fn a_reload_keeps_the_store_or_fails() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&file(&server, ""));
-        let users = node.limit("PerUser").unwrap();
-        assert!(users.spend_blocking("bob", 5).unwrap().allowed());
+        let users = node.shared("PerUser").unwrap();
+        assert!(block_on(users.spend("bob", 5)).unwrap().allowed());
         let other = Limits::from_yaml(&file(&server, ", prefix: 'other:'")).unwrap();
         let error = node.reload(other).unwrap_err();
         assert!(error.to_string().contains("cannot change"), "{error}");
         let more = file(&server, "").replace("PerUser: {burst: 5", "PerUser: {burst: 6");
         assert!(node.reload(Limits::from_yaml(&more).unwrap()).unwrap().changed);
-        assert_eq!(users.spend_blocking("bob", 1).unwrap().remaining(), Some(0));
+        assert_eq!(block_on(users.spend("bob", 1)).unwrap().remaining(), Some(0));
         // The form of Boulder's times.
         let text: String =
             cmd("GET").arg("tollgate:PerUser:bob").query(&mut server.connection()).unwrap();
@@ -169,13 +170,13 @@ fn what_boulder_has_written_is_read() {
     with_each(|binary| {
         let server = Server::start(binary);
         let node = node(&file(&server, ""));
-        let users = node.limit("PerUser").unwrap();
+        let users = node.shared("PerUser").unwrap();
         let mut connection = server.connection();
         let (s, _): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
         // As Boulder stores it: the time at which a bucket is full that was charged two units of an hour two seconds from now.
         let tat_ns = (s + 7202) * 1_000_000_000 + 123_456_789;
         let () = connection.set("tollgate:PerUser:dora", tat_ns).unwrap();
-        assert_eq!(users.spend_blocking("dora", 1).unwrap().remaining(), Some(1));
+        assert_eq!(block_on(users.spend("dora", 1)).unwrap().remaining(), Some(1));
         let text: u64 = connection.get("tollgate:PerUser:dora").unwrap();
         assert_eq!(text, tat_ns + 3_600_000_000_000);
     });
@@ -195,11 +196,11 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
         let store = format!("store: {{url: \"{}\", timeout: 200ms}}\n", server.url(""));
         let node = node(&(store + LIMITS + limits));
         let spend = |limit: &str, cost| {
-            node.limit(limit).unwrap().spend_blocking("bob", cost).unwrap().allowed()
+            block_on(node.shared(limit).unwrap().spend("bob", cost)).unwrap().allowed()
         };
         let by_store = |limit: &str| {
-            let limit = node.limit(limit).unwrap();
-            crate::util::block_on::block_on(limit.blocked_shared("none")).is_ok()
+            let limit = node.shared(limit).unwrap();
+            block_on(limit.blocked("none")).is_ok()
         };
         for is_killed in [false, true] {
             wait_until("answers", || by_store("Denies"));
@@ -224,13 +225,13 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
             wait_until("answers", || by_store("Denies"));
             wait_until("decides", || spend("Denies", 1));
             // It may have charged the unanswered calls when it went on: at most all of them. One that was killed is empty.
-            let denies = node.limit("Denies").unwrap();
-            let left = crate::util::block_on::block_on(denies.check_shared("bob", 0)).unwrap();
+            let denies = node.shared("Denies").unwrap();
+            let left = block_on(denies.check("bob", 0)).unwrap();
             let expected = if is_killed { 999..=999 } else { 991..=998 };
             assert!(expected.contains(&left.remaining().unwrap()), "{left:?}");
             // The units that the node has admitted meanwhile are charged: 7 times 5.
-            let allows = node.limit("Allows").unwrap();
-            let left = || allows.check_blocking("bob", 0).unwrap().remaining().unwrap();
+            let allows = node.shared("Allows").unwrap();
+            let left = || block_on(allows.check("bob", 0)).unwrap().remaining().unwrap();
             let expected = if is_killed { 965..=965 } else { 1_000 - 71..=964 };
             wait_until("charged", || expected.contains(&left()));
             std::thread::sleep(Duration::from_millis(50));
@@ -247,8 +248,8 @@ fn many_waiters_of_one_id_find_places() {
         let waits = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16)
                 .map(|at| {
-                    let users = nodes[at % 2].limit("PerUser").unwrap();
-                    let reserve = move || users.reserve_blocking("bob", 1, Duration::MAX).unwrap();
+                    let users = nodes[at % 2].shared("PerUser").unwrap();
+                    let reserve = move || block_on(users.reserve("bob", 1, Duration::MAX)).unwrap();
                     scope.spawn(move || (0..20).map(|_| reserve().wait()).collect::<Vec<_>>())
                 })
                 .collect();

@@ -6,7 +6,7 @@ use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
-use crate::util::block_on::block_on;
+use crate::shared::block_on;
 
 const ROUNDS: u64 = 8;
 const PAUSE: Duration = Duration::from_millis(450);
@@ -18,8 +18,8 @@ fn node(server: &Server) -> Limiter {
         server.url("")
     );
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-    let clients = limiter.limit("PerClient").unwrap();
-    wait_until("connected", || block_on(clients.blocked_shared("none")).is_ok());
+    let clients = limiter.shared("PerClient").unwrap();
+    wait_until("connected", || block_on(clients.blocked("none")).is_ok());
     limiter
 }
 
@@ -29,17 +29,17 @@ fn clients_that_pause_lose_no_units() {
     with_each(|binary| {
         let server = Server::start(binary);
         let limiter = node(&server);
-        let clients = limiter.limit("PerClient").unwrap();
+        let clients = limiter.shared("PerClient").unwrap();
         for _ in 0..ROUNDS {
             for _ in 0..2 {
-                assert!(clients.spend_blocking("alice", 1).unwrap().allowed());
+                assert!(block_on(clients.spend("alice", 1)).unwrap().allowed());
             }
             std::thread::sleep(PAUSE);
         }
-        let store = limiter.counters().store.unwrap();
+        let store = limiter.counters().store().unwrap();
         assert!(store.leases >= ROUNDS - 1, "{} leases", store.leases);
         assert_eq!(store.held_units, 0);
-        let left = node(&server).limit("PerClient").unwrap().check_blocking("alice", 0).unwrap();
+        let left = block_on(node(&server).shared("PerClient").unwrap().check("alice", 0)).unwrap();
         let lost = 300 - 2 * ROUNDS - left.remaining().unwrap();
         println!("{lost} of {} leased units are lost", store.leased_units);
         assert!(lost * 100 <= 300, "{lost} units are lost");
@@ -52,9 +52,9 @@ fn watched_leases_end_with_their_limiter() {
     with_each(|binary| {
         let server = Server::start(binary);
         let limiter = node(&server);
-        let clients = limiter.limit("PerClient").unwrap();
+        let clients = limiter.shared("PerClient").unwrap();
         for _ in 0..2 {
-            assert!(clients.spend_blocking("alice", 1).unwrap().allowed());
+            assert!(block_on(clients.spend("alice", 1)).unwrap().allowed());
         }
         let inner = std::sync::Arc::downgrade(&limiter.inner);
         drop((limiter, clients));

@@ -10,6 +10,7 @@ use redis::cmd;
 use super::server::{Server, with_each};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::block_on;
 
 pub(super) const BURST: u64 = 300;
 /// Ns between two units.
@@ -32,23 +33,22 @@ fn node_program() {
     let log = format!("{file}.{}", std::process::id());
     let mut log = BufWriter::with_capacity(256, std::fs::File::create(log).unwrap());
     let limiter = Limiter::new(Limits::from_yaml(&limits).unwrap());
-    let bucket = limiter.limit("All").unwrap();
+    let bucket = limiter.shared("All").unwrap();
     for call in 0_u64.. {
         // Pauses, in which the bucket fills while the node holds a lease.
         if call % 1000 == 0 {
             std::thread::sleep(Duration::from_millis(call % 7 * 40));
         }
         let (cost, before_ns) = (1 + call % 3, unix_ns());
-        let (decision, is_asked) = match bucket.spend("one", cost) {
-            Ok(decision) => (decision, 0),
-            Err(error) if error.needs_store() => {
+        let (decision, is_asked) = match bucket.spend_here("one", cost) {
+            Some(decision) => (decision, 0),
+            None => {
                 let began = Instant::now();
-                let decision = bucket.spend_blocking("one", cost).unwrap();
+                let decision = block_on(bucket.spend("one", cost)).unwrap();
                 let took = began.elapsed();
                 assert!(took < 4 * TIMEOUT + Duration::from_secs(2), "{took:?}");
                 (decision, 1)
             }
-            Err(error) => panic!("{error}"),
         };
         if decision.allowed() {
             writeln!(log, "{before_ns} {} {cost} {is_asked}", unix_ns()).unwrap();

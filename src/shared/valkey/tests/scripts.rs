@@ -7,13 +7,13 @@ use redis::{Commands, Connection};
 
 use super::server::{Server, with_each};
 use super::{charge, options, run, secondly, wait_until_connected};
-use crate::core::shared::change::{BucketChange, Step};
-use crate::core::shared::decide::{charge_mark, decide, denied_by, written};
-use crate::core::shared::lease::{Granted, LeaseEnd, LeaseRequest};
-use crate::core::shared::text::{ORIGIN_NS, SharedBucket};
-use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::limit::{Factor, Limit};
 use crate::random::Random;
+use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::decide::{charge_mark, decide, denied_by, written};
+use crate::shared::protocol::lease::{Granted, LeaseEnd, LeaseRequest};
+use crate::shared::protocol::text::{ORIGIN_NS, SharedBucket};
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::script::Scripts;
 
@@ -193,8 +193,8 @@ impl World {
         self.set_clock();
     }
 
-    fn members(&mut self) -> Vec<SharedMember> {
-        let mut members: Vec<SharedMember> = Vec::new();
+    fn members(&mut self) -> Vec<StoreMember> {
+        let mut members: Vec<StoreMember> = Vec::new();
         let is_plain = self.random.below(4) == 0;
         for _ in 0..=self.random.below(3) {
             let of = if is_plain { GCRA_LIMITS } else { self.limits.len() };
@@ -224,7 +224,7 @@ impl World {
             let mode = self.random.pick(&[all, all, all, modes[0], modes[1], modes[2]]);
             let keep_ms = self.random.pick(&[0, 0, 0, 5_000_000]);
             let (mode, keep_ms) = if is_plain { (all, 0) } else { (mode, keep_ms) };
-            members.push(SharedMember {
+            members.push(StoreMember {
                 lease,
                 key: key.into(),
                 limit,
@@ -261,7 +261,7 @@ impl World {
     }
 
     /// Writes an odd text or a block at a member's key.
-    fn disturb(&mut self, member: &SharedMember) {
+    fn disturb(&mut self, member: &StoreMember) {
         let key = &*member.key;
         match self.random.below(12) {
             0 => {
@@ -344,7 +344,7 @@ impl World {
     /// Checks the text that a script has written, and the time for which it is kept.
     fn check_written(
         &mut self,
-        member: &SharedMember,
+        member: &StoreMember,
         (before, after): (&Stored, &Stored),
         (text, keep_ms): (String, Option<u64>),
     ) {
@@ -365,14 +365,14 @@ impl World {
     /// A step of a member, and its name.
     fn random_step(
         &mut self,
-        member: &SharedMember,
+        member: &StoreMember,
         text: &Option<Box<[u8]>>,
         unix_ns: u64,
     ) -> (&'static str, Step) {
         let burst = member.limit.burst();
         let units = self.random.pick(&[0, 1, 2, burst / 2, burst]).min(burst);
         let any = self.random.pick(&[0, 1, 7, 1 << 24, u64::MAX]);
-        let charged = SharedMember { mode: SharedMode::CheckAndSpend, cost: 1, ..member.clone() };
+        let charged = StoreMember { mode: SharedMode::CheckAndSpend, cost: 1, ..member.clone() };
         let charge = charge_mark(&charged, text.as_deref(), unix_ns)
             .filter(|_| self.random.below(8) > 0)
             .unwrap_or_else(|| member.limit.rule().charge_mark(1 << 24));

@@ -10,7 +10,7 @@ use redis::cmd;
 
 use super::server::{Server, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
-use crate::core::shared::{SharedMember, SharedMode, SharedStore};
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 
 /// A sentinel of the test's own, which names the server at a port.
@@ -69,7 +69,7 @@ fn store_of(sentinels: [&Sentinel; 2]) -> ValkeyStore {
 
 /// Checks a bucket, which writes nothing; returns the error.
 fn check(store: &ValkeyStore) -> Option<String> {
-    let checked = SharedMember { mode: SharedMode::CheckOnly, ..member("a", &secondly(5, 1), 1) };
+    let checked = StoreMember { mode: SharedMode::CheckOnly, ..member("a", &secondly(5, 1), 1) };
     charge(store, &[checked]).err().map(|error| error.to_string())
 }
 

@@ -7,19 +7,20 @@ use super::options;
 use super::server::{Server, with_each};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, LimitOptions, Limits, Shared};
+use crate::shared::SharedLimit;
 use crate::shared::Store;
+use crate::shared::block_on;
 
 /// A limiter with a local limit and a leased one of the same numbers, on a server.
-fn local_and_leased(server: &Server, limit: &Limit) -> (Limiter, [KeyedLimit; 2]) {
+fn local_and_leased(server: &Server, limit: &Limit) -> (Limiter, [SharedLimit; 2]) {
     let leased = LimitOptions::default().shared(Shared::Leased);
     let limits = Limits::builder().limit("Local", IdFormat::String, limit.clone()).unwrap();
     let limits = limits.limit_with("Leased", IdFormat::String, limit.clone(), leased).unwrap();
     let store = Store::connect(&options(server)).unwrap();
     let limiter = Limiter::with_options(limits.build(), LimiterOptions::default().store(store));
-    let handles = ["Local", "Leased"].map(|name| limiter.limit(name).unwrap());
+    let handles = ["Local", "Leased"].map(|name| limiter.shared(name).unwrap());
     (limiter, handles)
 }
 
@@ -34,13 +35,13 @@ fn time_of_a_spend_from_a_lease() {
             let mut times = [const { Vec::new() }; 2];
             for _ in 0..400 {
                 const CALLS: u32 = 5_000;
-                while leased.check(id, u64::from(CALLS)).is_err() {
-                    assert!(leased.spend_blocking(id, 1).unwrap().allowed());
+                while leased.check_here(id, CALLS.into()).is_none() {
+                    assert!(block_on(leased.spend(id, 1)).unwrap().allowed());
                 }
                 for (handle, times) in [&local, &leased].into_iter().zip(&mut times) {
                     let began = Instant::now();
                     for _ in 0..CALLS {
-                        assert!(handle.spend(id, 1).unwrap().allowed());
+                        assert!(block_on(handle.spend(id, 1)).unwrap().allowed());
                     }
                     times.push(began.elapsed().as_nanos() as f64 / f64::from(CALLS));
                 }
@@ -66,11 +67,11 @@ fn share_of_calls_without_the_store() {
         for call in 0..CALLS {
             let due = began + call * Duration::from_millis(10);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            match leased.spend("one", 1) {
-                Ok(decision) => assert!(decision.allowed()),
-                Err(_) => {
+            match leased.spend_here("one", 1) {
+                Some(decision) => assert!(decision.allowed()),
+                None => {
                     asked += 1;
-                    assert!(leased.spend_blocking("one", 1).unwrap().allowed());
+                    assert!(block_on(leased.spend("one", 1)).unwrap().allowed());
                 }
             }
         }
@@ -82,7 +83,7 @@ fn share_of_calls_without_the_store() {
 #[test]
 #[ignore = "measures"]
 fn reservations_of_one_id_at_once() {
-    let reserve = |all: &KeyedLimit, id: &str| all.reserve_blocking(id, 1, Duration::MAX).is_ok();
+    let reserve = |all: &SharedLimit, id: &str| block_on(all.reserve(id, 1, Duration::MAX)).is_ok();
     with_each(|binary| {
         let server = Server::start(binary);
         for (threads, nodes) in [16, 64, 256].into_iter().flat_map(|it| [(it, 1), (it, 4)]) {
@@ -91,8 +92,8 @@ fn reservations_of_one_id_at_once() {
                  All: {{burst: 5, count: 1, period: 1h, id: string, shared: exact}}\n",
                 server.url("")
             );
-            let node = |_| Limiter::new(Limits::from_yaml(&file).unwrap()).limit("All").unwrap();
-            let nodes: Vec<KeyedLimit> = (0..nodes).map(node).collect();
+            let node = |_| Limiter::new(Limits::from_yaml(&file).unwrap()).shared("All").unwrap();
+            let nodes: Vec<SharedLimit> = (0..nodes).map(node).collect();
             let id = format!("{threads} of {}", nodes.len());
             for all in &nodes {
                 super::wait_until("connected", || reserve(all, "none"));

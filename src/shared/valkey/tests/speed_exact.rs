@@ -11,8 +11,8 @@ use redis::{Cmd, Value};
 
 use super::server::{Server, with_each};
 use super::{member, options, run, wait_until_connected};
-use crate::core::shared::{SharedMember, SharedMode, SharedStore};
 use crate::limit::Limit;
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 
 /// The time of one measurement.
@@ -38,7 +38,7 @@ enum Call {
     Command(Cmd),
     /// The commands of a client that counts in a fixed window: both in one write.
     IncrAndExpire,
-    Charge(Arc<[SharedMember]>),
+    Charge(Arc<[StoreMember]>),
 }
 
 impl Call {
@@ -72,7 +72,7 @@ fn cases(server: &Server) -> Vec<(&'static str, Call)> {
     let limit = Limit::new(1_000_000, 1_000_000, Duration::from_secs(1)).unwrap();
     let window = Limit::fixed_window(16_000_000, Duration::from_secs(1)).unwrap();
     let buckets = |limit: &Limit, mode: SharedMode, ids: &[&str]| {
-        let member = |id: &&str| SharedMember {
+        let member = |id: &&str| StoreMember {
             mode,
             ..member(&format!("tollgate:{}:{id}", limit.algorithm()), limit, 1)
         };
@@ -223,7 +223,7 @@ fn in_turn(
 /// when it is due.
 fn paced(
     store: &Arc<ValkeyStore>,
-    members: &Arc<[SharedMember]>,
+    members: &Arc<[StoreMember]>,
     each_second: u32,
 ) -> Vec<Duration> {
     let calls = (3 * TIME).as_millis() as u32 * each_second / 1_000;

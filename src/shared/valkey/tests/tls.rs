@@ -13,7 +13,7 @@ use super::server::{Server, free_port, left_out, with_each};
 use super::shards::Shards;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
-use crate::util::block_on::block_on;
+use crate::shared::block_on;
 
 /// Ids whose keys are in the slots of all servers of a cluster.
 const IDS: [&str; 6] = ["alice", "bob", "carol", "dan", "eve", "frank"];
@@ -69,10 +69,10 @@ fn tls_program() {
          PerUser: {{burst: 5, count: 1, period: 1h, id: string, shared: exact, on_error: deny}}\n"
     );
     let limiter = Limiter::new(Limits::from_yaml(&limits).unwrap());
-    let users = limiter.limit("PerUser").unwrap();
+    let users = limiter.shared("PerUser").unwrap();
     for id in IDS {
-        match block_on(users.blocked_shared(id)) {
-            Ok(_) => println!("left: {:?}", users.spend_blocking(id, 2).unwrap().remaining()),
+        match block_on(users.blocked(id)) {
+            Ok(_) => println!("left: {:?}", block_on(users.spend(id, 2)).unwrap().remaining()),
             Err(error) => println!("error: {error}"),
         }
     }

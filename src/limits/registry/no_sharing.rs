@@ -1,0 +1,41 @@
+//! What a build without the feature for shared limits has in their place: each limit is local.
+
+use std::iter;
+
+use super::{Entry, Limits, Warning};
+use crate::error::Error;
+use crate::limit::{Limit, LimitFault};
+use crate::limits::{LimitOptions, StoreOptions};
+
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
+        false
+    }
+
+    pub(super) fn check_shared_algorithm(&self, _: &LimitOptions) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Limits {
+    pub(crate) fn store(&self) -> Option<&StoreOptions> {
+        self.store.as_ref()
+    }
+
+    pub(super) fn warnings_of_sharing(&self) -> impl Iterator<Item = Warning> + use<> {
+        iter::empty()
+    }
+}
+
+pub(super) fn check_store(_: &Limits, _: &Limits) -> Result<(), Error> {
+    Ok(())
+}
+
+pub(crate) fn sharing_faults(_: &LimitOptions, _: Option<&Limit>) -> Vec<LimitFault> {
+    Vec::new()
+}
+
+pub(super) fn unshareable(_: &str, _: &LimitOptions) -> Option<String> {
+    None
+}

@@ -1,0 +1,350 @@
+//! A batch of which some members are asked of the store, without borrowed parts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limit::Limit;
+use crate::limiter::batch::prepared::Trial;
+use crate::limiter::batch::{MemberMode, Prepared};
+use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::reserve::claim::Claim;
+use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
+use crate::shared::calls::lease::LeasedMember;
+use crate::shared::calls::outage::{decide_without, end_outage};
+use crate::shared::calls::taken::TakenFromLease;
+use crate::shared::protocol::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
+use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::outage::Policy;
+use crate::shared::protocol::{Found, Reply, SharedMode, SharedStore, StoreMember};
+use crate::store::key::Key;
+
+/// One member of a decided batch, as it is counted.
+pub(super) struct Counted {
+    pub(super) handle: KeyedLimit,
+    pub(super) key: Key,
+    burst: u64,
+    pub(super) cost: u64,
+    pub(super) factor: Factor,
+    pub(super) mode: MemberMode,
+    pub(super) trial: Trial,
+    pub(super) position: usize,
+    pub(super) decision: Decision,
+    /// Whether the node's lease has answered: how much of its burst the bucket has left is not known then.
+    pub(super) is_leased: bool,
+    /// The limit, if the call keeps it.
+    pub(super) limit: Option<Limit>,
+}
+
+/// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
+pub(crate) struct AskedBatch {
+    pub(super) locals: Vec<Counted>,
+    pub(super) claims: LocalCharges,
+    /// The members that the store knows, in the order of `members`.
+    pub(super) shared: Vec<Counted>,
+    pub(super) members: Arc<[StoreMember]>,
+    /// Those of them whose limits are leased, by position in `members`.
+    pub(super) leased: Vec<(usize, LeasedMember)>,
+    /// What decides each of them if the store does not.
+    pub(super) policies: Box<[Policy]>,
+    pub(super) call: SharedCall,
+    pub(super) passed: Passed,
+}
+
+/// The charges of the local members, and the units that members have taken from leases, each with its member's position.
+/// They are given back when this is dropped before it is told to keep them: also if the store's thread ends before it has
+/// asked.
+pub(super) struct LocalCharges {
+    pub(super) claims: Vec<(usize, Claim)>,
+    taken: Vec<(usize, TakenFromLease)>,
+    is_kept: bool,
+}
+
+impl LocalCharges {
+    pub(super) fn new(claims: Vec<(usize, Claim)>) -> LocalCharges {
+        LocalCharges { claims, taken: Vec::new(), is_kept: false }
+    }
+
+    pub(super) fn add(&mut self, position: usize, taken: TakenFromLease) {
+        self.taken.push((position, taken));
+    }
+
+    /// Takes the charge of a member.
+    pub(super) fn take(&mut self, position: usize) -> Option<MemberCharge> {
+        if let Some(at) = self.claims.iter().position(|(of, _)| *of == position) {
+            return Some(MemberCharge::Here(self.claims.swap_remove(at).1));
+        }
+        let at = self.taken.iter().position(|(of, _)| *of == position)?;
+        Some(MemberCharge::FromLease(Box::new(self.taken.swap_remove(at).1)))
+    }
+}
+
+impl Drop for LocalCharges {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.taken.iter().for_each(|(_, taken)| taken.give_back());
+            for (_, claim) in self.claims.iter().rev() {
+                // A second panic during unwinding would abort the process. A charge whose return panics stays.
+                let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back_all()));
+            }
+        }
+    }
+}
+
+/// The form of a call that the store may have to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedCall {
+    /// Whether the members are charged and counted. A check does neither.
+    pub(super) spends: bool,
+    /// Whether it is the call of a handle for one bucket: its decision then has the figures of a limit in shadow mode, too.
+    pub(super) is_of_one: bool,
+    /// Whether the caller wants each member's decision, and may return the charges later.
+    pub(crate) keeps: bool,
+}
+
+impl SharedCall {
+    pub(crate) const SPEND: SharedCall =
+        SharedCall { spends: true, is_of_one: false, keeps: false };
+    pub(super) const CHECK: SharedCall = SharedCall { spends: false, ..SharedCall::SPEND };
+
+    pub(crate) const fn keeping(self) -> SharedCall {
+        SharedCall { keeps: true, ..self }
+    }
+
+    pub(super) const fn of_one(self) -> SharedCall {
+        SharedCall { is_of_one: true, ..self }
+    }
+}
+
+impl Counted {
+    pub(super) fn new(member: &Prepared<'_>, call: SharedCall) -> Counted {
+        Counted {
+            handle: member.handle.clone(),
+            key: Key::new(member.key.key),
+            burst: member.limit.burst(),
+            cost: member.cost,
+            factor: member.factor,
+            mode: member.mode,
+            trial: member.trial,
+            position: member.position,
+            decision: member.decision,
+            is_leased: false,
+            limit: call.keeps.then(|| (*member.limit).clone()),
+        }
+    }
+
+    /// Makes a member that the node's lease has answered.
+    pub(super) fn by_lease(member: &Prepared<'_>, call: SharedCall) -> Counted {
+        Counted { is_leased: true, ..Counted::new(member, call) }
+    }
+
+    pub(super) fn is_in_shadow_mode(&self) -> bool {
+        matches!(self.trial, Trial::ShadowMode { .. })
+    }
+
+    fn can_deny(&self) -> bool {
+        self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
+    }
+
+    /// Counts the member of an allowed batch, or the one that denied it. Returns whether a shadow limit beside its limit was
+    /// charged.
+    fn count(&self, is_denied: bool) -> bool {
+        let (handle, decision) = (&self.handle, &self.decision);
+        let inner = &*handle.limiter.inner;
+        let key = self.key.as_ref();
+        let would_deny = match self.trial {
+            Trial::Nothing => false,
+            Trial::ShadowMode { is_above } => is_above || !decision.allowed(),
+            // A shadow limit tries other numbers, and has no blocks.
+            Trial::ShadowBeside if decision.blocked() => false,
+            Trial::ShadowBeside => {
+                let call = match self.mode {
+                    MemberMode::CheckOnly => Call::Check(self.cost),
+                    _ => Call::Spend(self.cost),
+                };
+                inner.in_shadow(key, self.factor, call, inner.clock.now_ns())
+            }
+        };
+        handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
+        let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
+        let Some(stripes) = &handle.stripes else { return is_in_shadow };
+        if self.is_leased && (is_denied || decision.allowed()) {
+            stripes.count_by_lease(decision.allowed());
+        }
+        if is_denied {
+            handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());
+            return is_in_shadow;
+        }
+        // The cost of a spend-only member may not fit: then it is neither allowed nor denied.
+        if self.mode != MemberMode::SpendOnly || decision.allowed() {
+            let is_charged = self.mode != MemberMode::CheckOnly && decision.allowed();
+            let figures = if self.is_leased { &Decision::UNLIMITED } else { decision };
+            stripes.count_allowed(figures, self.burst, if is_charged { self.cost } else { 0 });
+        }
+        is_in_shadow
+    }
+}
+
+/// Returns the mode of a member for the store.
+pub(super) fn shared_mode(member: &Prepared<'_>, spends: bool) -> SharedMode {
+    match (member.can_deny(), member.mode == MemberMode::CheckOnly || !spends) {
+        (true, true) => SharedMode::CheckOnly,
+        (false, true) => SharedMode::LookOnly,
+        (true, false) => SharedMode::CheckAndSpend,
+        (false, false) => SharedMode::SpendOnly,
+    }
+}
+
+impl AskedBatch {
+    /// Returns the name of the first shared limit.
+    pub(super) fn first_name(&self) -> &str {
+        self.shared.first().map_or("", |member| member.handle.name())
+    }
+
+    /// Waits for the store's answer, gives the local charges back if it does not allow the batch, and counts.
+    pub(super) async fn decide_by(
+        mut self,
+        (store, reply): (Arc<dyn SharedStore>, Reply<Found>),
+    ) -> Result<DecidedBatch, Error> {
+        let mut texts = None;
+        let passed = std::mem::take(&mut self.passed);
+        let answer = reply.await.map_err(|error| passed.blamed(error));
+        drop(passed);
+        let decision = match answer {
+            Ok(found) => {
+                self.end_outage();
+                let decision = self.figures(&found);
+                if let Err(error) = &decision {
+                    store.count_unknown_text(error);
+                }
+                texts = Some(found);
+                decision
+            }
+            Err(error) if error.is_undecided() => Ok(self.undecided(&error)),
+            Err(error) => Err(error),
+        };
+        self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
+        match &decision {
+            Ok(decision) if self.call.spends => self.count(decision),
+            Ok(_) => {}
+            Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
+        }
+        Ok(self.decided(decision?, texts))
+    }
+
+    /// Decides a batch for which the store is not asked.
+    pub(super) fn decide_unasked(mut self, error: &Error) -> DecidedBatch {
+        let decision = self.undecided(error);
+        self.claims.is_kept = decision.allowed();
+        if self.call.spends {
+            self.count(&decision);
+        }
+        self.decided(decision, None)
+    }
+
+    /// Decides the batch by the policies of its shared members, or denies it for overload. Leases that were to go back with a
+    /// call that was not sent stay.
+    fn undecided(&mut self, error: &Error) -> Decision {
+        let decision = self.decide_without(error);
+        if error.is_unsent() {
+            self.leased.iter_mut().for_each(|(_, leased)| leased.not_sent());
+        }
+        if self.call.spends && error.is_store_outage() {
+            self.count_without_store(&decision);
+        }
+        decision
+    }
+
+    /// Decides a batch of which no member has to be asked of the store: leases of this node have answered all of them.
+    pub(super) fn decide_here(mut self) -> DecidedBatch {
+        let decision = self.strictest_of(std::iter::empty());
+        self.claims.is_kept = decision.allowed();
+        if self.call.spends {
+            self.count(&decision);
+        }
+        self.decided(decision, None)
+    }
+
+    /// Computes the figures of the batch's decision from the texts that the store found.
+    fn figures(&mut self, found: &Found) -> Result<Decision, Error> {
+        let mut decided = decide_found(&self.members, found)?;
+        let units = |member: &DecidedMember| member.granted.map_or(0, |granted| granted.units);
+        let is_leased = decided.iter().map(units).eq(found.leased.iter().copied());
+        // The store grants no lease to a batch that it denies.
+        if denied_by(&self.members, &decided) != found.denied
+            || (found.denied.is_none() && !is_leased)
+        {
+            let text = "the store's script and this program decide differently; they are of different versions";
+            return Err(Error::new(ErrorKind::Store, text));
+        }
+        for (at, leased) in &mut self.leased {
+            if let Some(member) = leased.with_kept(&self.members[*at]) {
+                decided[*at] = decide_found_one(&member, found, *at)?;
+            }
+            leased.answered(&decided[*at], found);
+        }
+        Ok(self.strictest_of(decided.into_iter().map(|decided| decided.decision)))
+    }
+
+    fn end_outage(&self) {
+        if let Some(member) = self.shared.first() {
+            end_outage(&member.handle);
+        }
+    }
+
+    /// Decides the batch by the policies of its shared members.
+    fn decide_without(&mut self, error: &Error) -> Decision {
+        let Some(first) = self.shared.first() else { return Decision::UNLIMITED };
+        let decided = decide_without(&first.handle, &self.members, &self.policies, error);
+        let spends = self.call.spends;
+        debug_assert!(spends || self.members.iter().all(|member| !member.mode.is_charged()));
+        self.strictest_of(decided.into_iter())
+    }
+
+    /// Counts the shared members of a batch that their policies have decided, as [`count`](Self::count) does.
+    fn count_without_store(&self, decision: &Decision) {
+        for member in &self.shared {
+            let is_counted =
+                decision.denied_by().is_none_or(|position| position == member.position);
+            if is_counted && member.mode != MemberMode::SpendOnly {
+                member.handle.tally.count_without_store(member.decision.allowed());
+            }
+        }
+    }
+
+    /// Gives each shared member its decision, and returns that of the batch.
+    fn strictest_of(&mut self, decisions: impl Iterator<Item = Decision>) -> Decision {
+        for (member, decision) in self.shared.iter_mut().zip(decisions) {
+            member.decision = decision;
+        }
+        if let ([member], true) = (&*self.shared, self.call.is_of_one)
+            && member.is_in_shadow_mode()
+        {
+            return member.decision.in_shadow();
+        }
+        let members = self.locals.iter().chain(&self.shared).filter(|member| member.can_deny());
+        let mut in_order: Vec<_> = members.collect();
+        in_order.sort_unstable_by_key(|member| member.position);
+        in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
+            strictest.stricter(member.decision.for_member(member.position))
+        })
+    }
+
+    fn count(&mut self, decision: &Decision) {
+        for member in self.locals.iter().chain(&self.shared) {
+            let is_in_shadow = match decision.denied_by() {
+                None => member.count(false),
+                Some(position) if position == member.position => member.count(true),
+                Some(_) => false,
+            };
+            let mut claims = self.claims.claims.iter_mut();
+            if is_in_shadow
+                && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)
+            {
+                claim.is_in_shadow = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Batches with members that several nodes share.
+
+use std::iter;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::algorithm::factor::Factor;
+use crate::core::view::LimitsView;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limiter::Limiter;
+use crate::limiter::batch::{
+    Batch, INLINE_MEMBERS, Member, MemberMode, Prepared, PreparedMembers, count, look, prepare_all,
+    returned_on_panic, spend, strictest,
+};
+use crate::limiter::reserve::claim::Claim;
+use crate::limits::Scratch;
+use crate::shared::calls::answered::{all, answer};
+use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
+use crate::shared::calls::change::{Where, find_or_call};
+use crate::shared::calls::handle::ScaledSharedLimit;
+use crate::shared::calls::kept::DecidedBatch;
+use crate::shared::calls::lease::{LeasedMember, answer_by_lease};
+use crate::shared::calls::member::SharedMember;
+use crate::shared::calls::{no_store, policy};
+use crate::shared::part::Part;
+use crate::shared::protocol::change::Step;
+use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::{StoreHandle, StoreMember};
+use crate::store::Outdated;
+
+/// Where the answer of a batch will come.
+pub(crate) type AnswerOfBatch = oneshot::Receiver<Result<DecidedBatch, Error>>;
+
+/// How far a batch came without the store.
+pub(crate) enum Begun {
+    /// No member is shared.
+    Local,
+    /// It is decided: a local member has denied it, or the limiter is off.
+    Decided(DecidedBatch),
+    Asks(AskedBatch),
+}
+
+/// Several buckets, of which nodes may share some, from [`Limiter::shared_batch`]. A spend charges all of them, on this node
+/// and in the store, or none.
+///
+/// The local members are charged first. If one of them denies the batch, the store is not asked, and the decision is that of
+/// the local members alone. If the store denies the batch or fails, the local charges are given back.
+///
+/// The futures are ready at their first poll if no member is shared. A future that is dropped before its first poll has done
+/// nothing. One that is dropped later goes on without its caller: the batch is charged if it is allowed.
+///
+/// # Errors
+///
+/// As the calls of a [`Batch`](crate::batch::Batch); and with [`Error::is_store_failure`] if the store has a text that is no
+/// bucket, or ends. Nothing is charged then on this node; in the store all members may be charged or none. If the store does
+/// not answer in time, or refuses all calls, it is no error: each shared limit's
+/// [policy](crate::limits::LimitOptions::on_error) decides its members of a spend or a check.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::limits::{LimitOptions, Shared};
+/// use tollgate::shared::Store;
+/// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let limit = |burst| Limit::new(burst, 1, Duration::from_secs(60));
+/// let exact = LimitOptions::default().shared(Shared::Exact);
+/// let limits = Limits::builder()
+///     .limit("PerClient", IdFormat::String, limit(2)?)?
+///     .limit_with("PerTeam", IdFormat::String, limit(3)?, exact)?
+///     .build();
+/// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+/// let limiter = Limiter::with_options(limits, options);
+/// let (clients, teams) = (limiter.limit("PerClient")?, limiter.shared("PerTeam")?);
+/// let members = [clients.member("alice").into(), teams.member("red")];
+/// assert_eq!(limiter.shared_batch(&members).spend().await?.remaining(), Some(1));
+/// assert!(limiter.shared_batch(&members).refund().await?.allowed());
+/// # Ok::<(), tollgate::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct SharedBatch<'a> {
+    limiter: &'a Limiter,
+    members: &'a [SharedMember<'a>],
+}
+
+impl Limiter {
+    /// Makes a batch of members of which nodes may share some.
+    ///
+    /// # Example
+    ///
+    /// See [`SharedBatch`].
+    pub fn shared_batch<'a>(&'a self, members: &'a [SharedMember<'a>]) -> SharedBatch<'a> {
+        SharedBatch { limiter: self, members }
+    }
+}
+
+impl SharedBatch<'_> {
+    /// Charges all members if each has its units: see [`Batch::spend`](crate::batch::Batch::spend).
+    ///
+    /// # Errors
+    ///
+    /// See [`SharedBatch`], which has an example.
+    pub async fn spend(&self) -> Result<Decision, Error> {
+        self.decide(SharedCall::SPEND).await
+    }
+
+    /// Returns the decision that a [`spend`](SharedBatch::spend) would get, and changes nothing. If a member of this node
+    /// denies the batch, the store is not asked.
+    ///
+    /// # Errors
+    ///
+    /// See [`SharedBatch`].
+    pub async fn check(&self) -> Result<Decision, Error> {
+        self.decide(SharedCall::CHECK).await
+    }
+
+    /// Like [`spend`](SharedBatch::spend), and adds each member's decision to `decisions`: see
+    /// [`Batch::spend_each`](crate::batch::Batch::spend_each). If a member of this node denies the batch, the store is not
+    /// asked: the shared members' decisions have no figures then. After an error `decisions` has nothing more.
+    ///
+    /// # Errors
+    ///
+    /// See [`SharedBatch`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::{LimitOptions, Shared};
+    /// # use tollgate::shared::{Store, block_on};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// # let exact = LimitOptions::default().shared(Shared::Exact);
+    /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
+    /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// # let limiter = Limiter::with_options(limits, options);
+    /// let users = limiter.shared("PerUser")?;
+    /// let mut each = Vec::new();
+    /// let members = [users.member("alice").cost(2), users.member("bob")];
+    /// assert!(block_on(limiter.shared_batch(&members).spend_each(&mut each))?.allowed());
+    /// assert_eq!([each[0].remaining(), each[1].remaining()], [Some(3), Some(4)]);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub async fn spend_each(
+        &self,
+        decisions: &mut impl Extend<Decision>,
+    ) -> Result<Decision, Error> {
+        loop {
+            let call = SharedCall::SPEND.keeping();
+            let decided = match self.begin(call)? {
+                Begun::Local => match self.here(|batch| batch.spend_each(decisions)) {
+                    Err(error) if error.needs_store() => continue,
+                    decision => return decision,
+                },
+                Begun::Decided(decided) => decided,
+                Begun::Asks(asked) => answer(asked.ask()?).await?,
+            };
+            let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
+            each.resize(self.members.len(), Decision::UNLIMITED);
+            for member in &decided.members {
+                each[member.position] = member.decision;
+            }
+            decisions.extend(each);
+            return Ok(decided.decision);
+        }
+    }
+
+    /// Gives each member's units back: see [`Batch::refund`](crate::batch::Batch::refund). The store is asked for each shared
+    /// member, for all of them at once.
+    ///
+    /// # Errors
+    ///
+    /// See [`SharedBatch`]: no policy decides a refund. Some members may have their units back after an error of the store.
+    pub async fn refund(&self) -> Result<Decision, Error> {
+        self.give_each(true).await
+    }
+
+    /// Makes each member's bucket full: see [`Batch::reset`](crate::batch::Batch::reset).
+    ///
+    /// # Errors
+    ///
+    /// See [`refund`](SharedBatch::refund).
+    pub async fn reset(&self) -> Result<Decision, Error> {
+        self.give_each(false).await
+    }
+
+    async fn give_each(&self, refunds: bool) -> Result<Decision, Error> {
+        if !self.limiter.is_enabled() {
+            return Ok(Decision::UNLIMITED);
+        }
+        // An error that can be known before is one of all members: nothing is given back.
+        self.prepared(refunds, |_, _| Ok(()))?;
+        let given = self.members.iter().enumerate().map(|(position, SharedMember(member))| {
+            Box::pin(async move {
+                let given = give(self.limiter, member, refunds).await?;
+                Ok::<_, Error>(given.for_member(position))
+            })
+        });
+        let decisions = all(given.collect()).await;
+        let mut strictest = Decision::UNLIMITED;
+        for decision in decisions {
+            strictest = strictest.stricter(decision?);
+        }
+        Ok(strictest)
+    }
+
+    async fn decide(&self, call: SharedCall) -> Result<Decision, Error> {
+        loop {
+            if let Some(decision) = self.ask_store(call).await? {
+                return Ok(decision);
+            }
+            match self.here(|batch| if call.spends { batch.spend() } else { batch.check() }) {
+                // A reload has come between, and has made a member a shared one.
+                Err(error) if error.needs_store() => {}
+                decision => return decision,
+            }
+        }
+    }
+
+    /// Makes a call for a batch that has no shared member.
+    fn here<R>(&self, call: impl FnOnce(Batch<'_>) -> R) -> R {
+        let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
+            self.members.iter().map(|member| member.0).collect();
+        call(self.limiter.batch(&members))
+    }
+
+    /// Decides the batch by the store; `None` if no member is shared.
+    pub(super) async fn ask_store(&self, call: SharedCall) -> Result<Option<Decision>, Error> {
+        match self.begin(call)? {
+            Begun::Local => Ok(None),
+            Begun::Decided(decided) => Ok(Some(decided.decision)),
+            Begun::Asks(asked) => Ok(Some(answer(asked.ask()?).await?.decision)),
+        }
+    }
+
+    /// Prepares the batch under one view of the limits, and charges its local members if it has shared ones too.
+    pub(crate) fn begin(&self, call: SharedCall) -> Result<Begun, Error> {
+        if !self.limiter.inner.is_enabled() {
+            return Ok(Begun::Decided(DecidedBatch::UNLIMITED));
+        }
+        self.prepared(true, |view, members| self.begin_with(view, members, call))?
+    }
+
+    /// Looks up the keys and the limits of all members.
+    fn prepared<R>(
+        &self,
+        checks_cost: bool,
+        mut then: impl FnMut(LimitsView<'_>, PreparedMembers<'_>) -> Result<R, Outdated>,
+    ) -> Result<R, Error> {
+        self.limiter.inner.with_view(|view| {
+            let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
+            scratches.resize_with(self.members.len(), Scratch::new);
+            let members = self.members.iter().map(|member| &member.0);
+            match prepare_all(self.limiter, members, view, &mut scratches, checks_cost) {
+                Ok(members) => then(view, members).map(Ok),
+                Err(error) => Ok(Err(error)),
+            }
+        })
+    }
+
+    fn begin_with(
+        &self,
+        view: LimitsView<'_>,
+        members: PreparedMembers<'_>,
+        call: SharedCall,
+    ) -> Result<Result<Begun, Error>, Outdated> {
+        let is_shared = |member: &Prepared<'_>| member.is_shared(view);
+        let Some(first) = members.iter().find(|member| is_shared(member)) else {
+            return Ok(Ok(Begun::Local));
+        };
+        let Some(Part { handle, .. }) = view.inner.part() else {
+            first.handle.tally.count_error();
+            return Ok(Err(no_store(first.handle.name())));
+        };
+        let (mut shared, mut locals) = (PreparedMembers::new(), PreparedMembers::new());
+        for member in members {
+            if is_shared(&member) { shared.push(member) } else { locals.push(member) }
+        }
+        if !call.spends {
+            look(view, &mut locals)?;
+            let decision = strictest(&locals, |member| member.can_deny());
+            if !decision.allowed() {
+                return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));
+            }
+        }
+        let mut begin = |locals: &[Prepared<'_>], claims| {
+            let handle_and_call = (handle, call);
+            self.begin_shared(view, handle_and_call, locals, &mut shared, claims)
+        };
+        if !call.spends {
+            return begin(&locals, Vec::new());
+        }
+        returned_on_panic(view, &mut locals, |locals| {
+            let (decision, now_ns) = spend(view, locals)?;
+            if !decision.allowed() {
+                count(view.inner, locals, &decision, now_ns);
+                let locals = locals.iter().map(|member| Counted::new(member, call));
+                return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, locals))));
+            }
+            // Taken: from here on a panic rolls the charges back by their claims.
+            let claims = locals.iter_mut().filter_map(|member| {
+                let spent = member.spent.take()?;
+                let Prepared { key, cost, factor, .. } = member;
+                let claim = Claim::new(self.limiter, view, key, *cost, *factor, spent);
+                Some((member.position, claim))
+            });
+            let claims = claims.collect();
+            begin(locals, claims)
+        })
+    }
+
+    /// Answers shared members by the leases of this node, and prepares the others for the store. The local members are
+    /// charged.
+    fn begin_shared(
+        &self,
+        view: LimitsView<'_>,
+        (handle, call): (&StoreHandle, SharedCall),
+        locals: &[Prepared<'_>],
+        shared: &mut [Prepared<'_>],
+        claims: Vec<(usize, Claim)>,
+    ) -> Result<Result<Begun, Error>, Outdated> {
+        let mut asked = AskedBatch {
+            locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
+            claims: LocalCharges::new(claims),
+            shared: Vec::new(),
+            members: Arc::default(),
+            leased: Vec::new(),
+            policies: Box::default(),
+            call,
+            passed: Passed::default(),
+        };
+        // Read when the charges are in `asked`, which gives them back if the clock panics.
+        let now_ns = view.inner.clock.now_ns();
+        let mut to_ask: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> = SmallVec::new();
+        let mut is_denied = false;
+        for member in shared {
+            let mode = shared_mode(member, call.spends);
+            match answer_by_lease(view, member, mode, now_ns)? {
+                Some(taken) => {
+                    asked.locals.push(Counted::by_lease(member, call));
+                    taken.into_iter().for_each(|taken| asked.claims.add(member.position, taken));
+                    is_denied |= member.can_deny() && !member.decision.allowed();
+                }
+                None => to_ask.push(member),
+            }
+        }
+        if is_denied || to_ask.is_empty() {
+            return Ok(Ok(Begun::Decided(asked.decide_here())));
+        }
+        let as_asked = |member: &&Prepared<'_>| asked_member(view, handle, member, call.spends);
+        let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
+        let limits = &view.generation.limits;
+        asked.policies =
+            to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
+        asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
+        match handle.store.admit(&mut members.iter().map(|member| &*member.key)) {
+            Ok(passed) => asked.passed = passed,
+            Err(error) => {
+                asked.members = members.into();
+                return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
+            }
+        }
+        let may_lease = !handle.store.is_split(&members);
+        for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
+            let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
+            let may_ask = may_lease && is_charged && handle.store.is_ready(&to_store.key);
+            let asks = (may_ask, !call.spends);
+            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
+                to_store.lease = leased.request();
+                asked.leased.push((at, leased));
+            }
+        }
+        asked.members = members.into();
+        Ok(Ok(Begun::Asks(asked)))
+    }
+}
+
+/// Makes the member as the store gets it.
+fn asked_member(
+    view: LimitsView<'_>,
+    handle: &StoreHandle,
+    member: &Prepared<'_>,
+    spends: bool,
+) -> StoreMember {
+    let index = member.key.key.limit;
+    let entry = view.generation.limits.entry(index);
+    let limit = (*member.limit).clone();
+    StoreMember {
+        key: handle.key(entry, &limit, member.key.key.id),
+        keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
+        lease: None,
+        unscaled: (member.factor != Factor::ONE)
+            .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
+            .flatten(),
+        limit,
+        cost: member.cost,
+        mode: shared_mode(member, spends),
+    }
+}
+
+/// Gives one member of a batch its units back, or makes its bucket full.
+async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<Decision, Error> {
+    let Member { handle: limit, id, cost, factor, mode } = *member;
+    if refunds {
+        let cost = if mode == MemberMode::CheckOnly { 0 } else { cost };
+        return ScaledSharedLimit { limit, factor }.refund(id, cost).await;
+    }
+    if mode != MemberMode::CheckOnly {
+        return ScaledSharedLimit { limit, factor }.reset(id).await;
+    }
+    let place = || limit.place_scaled(id, 0, factor);
+    match find_or_call(place, || limiter.batch(&[*member]).reset())? {
+        Where::Here(decision) => Ok(decision),
+        Where::InStore(store, member) => {
+            let looked = limit.change((store, member), Step::Look, |_, looked| looked);
+            Ok(answer(looked).await?.check())
+        }
+    }
+}
+
+impl AskedBatch {
+    /// Hands the batch to the store; returns where its answer will come.
+    pub(crate) fn ask(self) -> Result<AnswerOfBatch, Error> {
+        let part = self.shared.first().and_then(|first| first.handle.limiter.inner.part());
+        let Some(Part { handle, .. }) = part else { return Err(no_store(self.first_name())) };
+        let (store, members) = (handle.store.clone(), self.members.clone());
+        let (tell, answer) = oneshot::channel();
+        let by = (store.clone(), store.charge(members));
+        store.run(Box::pin(async move {
+            // The caller may have dropped its future.
+            let _ = tell.send(self.decide_by(by).await);
+        }));
+        Ok(answer)
+    }
+}

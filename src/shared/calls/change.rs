@@ -1,0 +1,210 @@
+//! Changes one bucket in the store by a step, and computes the figures of the answer here.
+
+use std::iter;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limiter::handle::KeyedLimit;
+use crate::limits::{Id, Scratch};
+use crate::shared::calls::outage::end_outage;
+use crate::shared::calls::{keep_ms, no_store};
+use crate::shared::part::Part;
+use crate::shared::protocol::change::{BucketChange, Step, Stepped};
+use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::text::rule_time_ns;
+use crate::shared::protocol::{Changed, Reply, SharedMode, SharedStore, StoreMember};
+use crate::store::key::{Key, KeyRef};
+
+/// A bucket in the store, by the limit that applies to its id. `None`: the limit is not shared, no limit applies, or the
+/// limiter is off.
+pub(super) type Placed = Option<(Arc<dyn SharedStore>, StoreMember)>;
+
+/// Where a call for a bucket is made.
+pub(super) enum Where<R> {
+    /// On this node: its result.
+    Here(R),
+    InStore(Arc<dyn SharedStore>, StoreMember),
+}
+
+/// Finds the bucket of a call, and makes the call if it is not in the store.
+pub(super) fn find_or_call<R>(
+    place: impl Fn() -> Result<Placed, Error>,
+    call: impl Fn() -> Result<R, Error>,
+) -> Result<Where<R>, Error> {
+    loop {
+        if let Some((store, member)) = place()? {
+            return Ok(Where::InStore(store, member));
+        }
+        match call() {
+            // A reload has come between, and has made the limit a shared one.
+            Err(error) if error.needs_store() => {}
+            result => return result.map(Where::Here),
+        }
+    }
+}
+
+/// A change of a bucket for which the store is asked.
+pub(super) struct AskedChange {
+    change: BucketChange,
+    reply: Reply<Changed>,
+}
+
+impl AskedChange {
+    pub(super) fn new(store: &dyn SharedStore, member: StoreMember, step: Step) -> AskedChange {
+        let change = BucketChange { member, step };
+        let reply = store.change([change.clone()].into());
+        AskedChange { change, reply }
+    }
+}
+
+/// Lets a step in that spends. Those that return units, or are made by hand, are never too many.
+pub(super) fn admit(
+    store: &dyn SharedStore,
+    member: &StoreMember,
+    step: &Step,
+) -> Result<Passed, Error> {
+    match step {
+        Step::SpendUpTo { .. } | Step::Reserve { .. } => store.admit(&mut iter::once(&*member.key)),
+        _ => Ok(Passed::default()),
+    }
+}
+
+/// A bucket that a step has changed.
+pub(super) struct ChangedBucket {
+    pub(super) member: StoreMember,
+    pub(super) stepped: Stepped,
+}
+
+impl KeyedLimit {
+    /// Finds an id's bucket. `cost`: an error if it is above the limit's burst, except in shadow mode.
+    pub(super) fn place(&self, id: Id<'_>, cost: u64) -> Result<Placed, Error> {
+        self.place_scaled(id, cost, Factor::ONE)
+    }
+
+    /// Finds an id's bucket by the limit multiplied by a factor.
+    pub(super) fn place_scaled(
+        &self,
+        id: Id<'_>,
+        cost: u64,
+        factor: Factor,
+    ) -> Result<Placed, Error> {
+        if !self.limiter.inner.is_enabled() {
+            return Ok(None);
+        }
+        let mut scratch = Scratch::new();
+        self.place_of(self.encoded(id, &mut scratch)?, cost, factor)
+    }
+
+    /// Finds an id's bucket also while the limiter is off: blocks do not depend on it.
+    pub(super) fn place_while_off(&self, id: Id<'_>) -> Result<Placed, Error> {
+        let mut scratch = Scratch::new();
+        self.place_of(self.encoded(id, &mut scratch)?, 0, Factor::ONE)
+    }
+
+    /// Finds the bucket of an id in normal form.
+    pub(super) fn place_of(&self, id: &[u8], cost: u64, factor: Factor) -> Result<Placed, Error> {
+        let inner = &*self.limiter.inner;
+        let place = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let applies = entry.limit_for(id, view.limits_now_ns());
+            let Some((limit, tag)) = applies.filter(|_| entry.is_shared()) else {
+                return Ok(Ok(None));
+            };
+            let unscaled = limit.clone();
+            let limit = match view.scaled(self.index, limit, factor) {
+                Ok(Some(limit)) => limit,
+                Ok(None) => return Ok(Ok(None)),
+                Err(error) => return Ok(Err(error)),
+            };
+            if cost > limit.burst() && !entry.is_shadow() {
+                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+            }
+            let Some(Part { handle, .. }) = inner.part() else {
+                return Ok(Err(no_store(&entry.name)));
+            };
+            let key = KeyRef { limit: self.index, id };
+            let member = StoreMember {
+                key: handle.key(entry, &limit, key.id),
+                unscaled: (factor != Factor::ONE).then(|| Box::new(unscaled)),
+                cost: 0,
+                mode: SharedMode::CheckOnly,
+                keep_ms: keep_ms(view, self.index, tag, &limit),
+                limit,
+                lease: None,
+            };
+            Ok(Ok(Some((handle.store.clone(), member))))
+        });
+        place.inspect_err(|_| self.tally.count_error())
+    }
+
+    /// Returns the key of an id, for a task.
+    pub(super) fn key_of(&self, id: Id<'_>) -> Result<Key, Error> {
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        Ok(Key::new(KeyRef { limit: self.index, id }))
+    }
+
+    /// Begins to change a bucket by a task of the store, and returns where its answer will come. The task calls `then` on this
+    /// node with the store's answer, also if nobody waits for it.
+    pub(super) fn change<T: Send + 'static>(
+        &self,
+        (store, member): (Arc<dyn SharedStore>, StoreMember),
+        step: Step,
+        then: impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<T, Error>
+        + Send
+        + 'static,
+    ) -> oneshot::Receiver<Result<T, Error>> {
+        let (tell, changed) = oneshot::channel();
+        let passed = match admit(&*store, &member, &step) {
+            Ok(passed) => passed,
+            Err(error) => {
+                let _ = tell.send(then(self, Err(error)));
+                return changed;
+            }
+        };
+        let (handle, by) = (self.clone(), store.clone());
+        let asked = AskedChange::new(&*store, member, step);
+        store.run(Box::pin(async move {
+            let changed = handle.changed(&*by, asked).await;
+            let changed = changed.map_err(|error| passed.blamed(error));
+            drop(passed);
+            // The caller may have dropped its future.
+            let _ = tell.send(then(&handle, changed));
+        }));
+        changed
+    }
+
+    /// Waits for the store's answer, which may end an outage.
+    pub(super) async fn changed(
+        &self,
+        store: &dyn SharedStore,
+        AskedChange { change, reply }: AskedChange,
+    ) -> Result<ChangedBucket, Error> {
+        let Changed { unix_ns, texts } = reply.await?;
+        let text = texts.first().and_then(Option::as_deref);
+        let stepped = change.stepped(text, unix_ns);
+        let stepped = stepped.inspect_err(|error| store.count_unknown_text(error))?;
+        end_outage(self);
+        Ok(ChangedBucket { member: change.member, stepped })
+    }
+}
+
+impl ChangedBucket {
+    /// Decides a check of the bucket at a cost of 0, as the next call finds it.
+    pub(super) fn check(&self) -> Decision {
+        let now_ns = rule_time_ns(self.stepped.unix_ns);
+        self.member.limit.rule().spend(self.stepped.after().word, now_ns, 0).decision
+    }
+
+    /// Returns the decision `of_step` of a refund or a reset with the figures that the next call finds: the units that nodes
+    /// hold are not in the bucket.
+    pub(super) fn figures_of(&self, of_step: Decision) -> Decision {
+        let now_ns = rule_time_ns(self.stepped.unix_ns);
+        let found = self.member.limit.rule().refund(self.stepped.after().word, now_ns, 0);
+        of_step.with_figures_of(found.decision)
+    }
+}

@@ -1,0 +1,37 @@
+//! The result of a batch of which the store was asked: its decision, and for callers that keep them the members' own
+//! decisions and charges.
+
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::limiter::reserve::claim::Claim;
+use crate::shared::calls::charged::ChargedInStore;
+use crate::shared::calls::taken::TakenFromLease;
+
+/// A decided batch. It has members only if the call keeps them.
+pub(crate) struct DecidedBatch {
+    pub(crate) decision: Decision,
+    pub(crate) members: Vec<DecidedMember>,
+}
+
+impl DecidedBatch {
+    /// The result while the limiter is off.
+    pub(super) const UNLIMITED: DecidedBatch =
+        DecidedBatch { decision: Decision::UNLIMITED, members: Vec::new() };
+}
+
+/// One member of a batch, to which a limit applies.
+pub(crate) struct DecidedMember {
+    pub(crate) position: usize,
+    /// The member's own decision; of a limit in shadow mode, the one that it shows.
+    pub(crate) decision: Decision,
+    /// The limit and the member's own decision; `None` for a limit in shadow mode.
+    pub(crate) shown: Option<(Decision, Limit)>,
+    pub(crate) charge: Option<MemberCharge>,
+}
+
+/// Where a member's units were charged.
+pub(crate) enum MemberCharge {
+    Here(Claim),
+    InStore(Box<ChargedInStore>),
+    FromLease(Box<TakenFromLease>),
+}

@@ -1,0 +1,247 @@
+//! Members of batches whose limit is leased: they take units from the node's leases, or ask the store.
+
+use crate::algorithm::factor::Factor;
+use crate::core::lease_words::denied::Denied;
+use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
+use crate::core::view::LimitsView;
+use crate::limit::Limit;
+use crate::limiter::batch::Prepared;
+use crate::limiter::batch::prepared::Trial;
+use crate::limiter::handle::KeyedLimit;
+use crate::shared::calls::lease_path::lease_decision;
+use crate::shared::calls::taken::TakenFromLease;
+use crate::shared::protocol::decide::DecidedMember;
+use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
+use crate::shared::protocol::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
+use crate::shared::protocol::{Found, SharedMode, StoreMember};
+use crate::store::key::{Key, KeyRef};
+use crate::store::{Outdated, StoreKey};
+use crate::util::time::saturating_ns;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Returns the leases, and the length of those of a member, in ns, if the member can be answered from a lease.
+fn leases_of<'v>(view: LimitsView<'v>, member: &Prepared<'_>) -> Option<(&'v Leases, u64)> {
+    let entry = view.generation.limits.entry(member.key.key.limit);
+    let length = entry.sharing().lease()?;
+    let is_plain = member.factor == Factor::ONE && member.trial == Trial::Nothing;
+    Some((view.inner.leases().filter(|_| is_plain)?, saturating_ns(length)))
+}
+
+/// Answers a member from its lease. `None`: only the store can tell.
+pub(super) fn answer_by_lease(
+    view: LimitsView<'_>,
+    member: &mut Prepared<'_>,
+    mode: SharedMode,
+    now_ns: u64,
+) -> Result<Option<Option<TakenFromLease>>, Outdated> {
+    let Some((leases, _)) = leases_of(view, member) else { return Ok(None) };
+    let (key, cost) = (member.key.key, member.cost);
+    let key = leases.words.key(view, key, member.key.tag);
+    let (answer, until_ns) = leases.words.answer(view, &key, (cost, mode.is_charged()), now_ns)?;
+    let Some(decision) = lease_decision(&member.limit, answer) else { return Ok(None) };
+    member.decision = decision;
+    let is_taken = matches!(answer, LeaseAnswer::Spends { .. }) && mode.is_charged() && cost > 0;
+    Ok(Some(is_taken.then(|| TakenFromLease {
+        handle: member.handle.clone(),
+        key: Key::new(key.key),
+        generation: view.generation.number,
+        tag: member.key.tag,
+        limit: (*member.limit).clone(),
+        ends_ns: view.generation.limits.end_ns(member.key.tag),
+        until_ns,
+        units: cost,
+    })))
+}
+
+/// A member of a leased limit that the store decides.
+pub(super) struct LeasedMember {
+    handle: KeyedLimit,
+    key: Key,
+    name: Box<str>,
+    limit: Limit,
+    cost: u64,
+    length_ns: u64,
+    sent_ns: u64,
+    /// `None`: it asks for no lease, because another call does.
+    asking: Option<Asking>,
+    /// The lease that a check leaves to its node: a spend would give it up, and so could spend its units as well.
+    kept: Option<LeaseEnd>,
+}
+
+impl LeasedMember {
+    /// Makes the leased part of a member that the store decides; `None` if its limit takes no leases. `may_ask`: whether the
+    /// member may ask for a lease; `is_check`: whether it only checks.
+    pub(super) fn new(
+        view: LimitsView<'_>,
+        member: &Prepared<'_>,
+        name: &str,
+        (may_ask, is_check): (bool, bool),
+        sent_ns: u64,
+    ) -> Result<Option<LeasedMember>, Outdated> {
+        let Some((leases, length_ns)) = leases_of(view, member) else { return Ok(None) };
+        let key = leases.words.key(view, member.key.key, member.key.tag);
+        let bucket = LeasedBucket { key, name, length_ns, burst: member.limit.burst() };
+        let asking = match may_ask {
+            true => leases.begin(view, bucket, sent_ns)?,
+            false => None,
+        };
+        let kept = match is_check {
+            true => leases.end_now(view, bucket, sent_ns)?,
+            false => None,
+        };
+        Ok(Some(LeasedMember {
+            handle: member.handle.clone(),
+            key: Key::new(member.key.key),
+            name: name.into(),
+            limit: (*member.limit).clone(),
+            cost: member.cost,
+            length_ns,
+            sent_ns,
+            asking,
+            kept,
+        }))
+    }
+
+    /// Returns a check of the member as the store got it, as if the node gave up its lease; `None` if it holds none.
+    pub(super) fn with_kept(&self, to_store: &StoreMember) -> Option<StoreMember> {
+        let request = LeaseRequest { want: 0, length_ms: 1, end: Some(self.kept?) };
+        Some(StoreMember { lease: Some(request), ..to_store.clone() })
+    }
+
+    /// Returns the member's request for a lease; `None` if it has none.
+    pub(super) fn request(&self) -> Option<LeaseRequest> {
+        let request = self.asking.as_ref()?.request;
+        (request.want > 0 || request.end.is_some()).then_some(request)
+    }
+
+    /// Records that the store never had the call: the lease that was to go back stays.
+    pub(super) fn not_sent(&mut self) {
+        let asking = self.asking.take();
+        self.record(asking, LeaseOutcome::Denied, None);
+    }
+
+    /// Records the store's answer.
+    pub(super) fn answered(&mut self, decided: &DecidedMember, found: &Found) {
+        let outcome = match (found.denied, decided.granted) {
+            (Some(_), _) => LeaseOutcome::Denied,
+            (None, None) => LeaseOutcome::None,
+            (None, Some(granted)) => {
+                // On the node's clock the lease ends earlier than on the store's: its time is counted from before the call
+                // was sent, and a thousandth and a millisecond less, because the clocks may run at different speeds.
+                let left_ns = (granted.until_ms * NS_PER_MS).saturating_sub(found.unix_ns);
+                let left_ns = (left_ns - left_ns / 1000).saturating_sub(NS_PER_MS);
+                LeaseOutcome::Granted(granted, self.sent_ns.saturating_add(left_ns))
+            }
+        };
+        let asking = self.asking.take();
+        self.record(asking, outcome, self.denial(decided));
+    }
+
+    /// Returns the word of a denial: it holds until the instant that the store named, and at most for the length of a lease.
+    fn denial(&self, decided: &DecidedMember) -> Option<LeaseWord> {
+        let retry_in_ns = saturating_ns(decided.decision.retry_in());
+        let (denied, retry_in_ns) = match (decided.decision.allowed(), decided.blocked_ns) {
+            (true, _) => return None,
+            (false, None) => (Denied::From(self.cost), retry_in_ns),
+            // The decision's time may be longer, if the bucket does not have the units of this call.
+            (false, Some(left_ns)) => (Denied::Block, left_ns),
+        };
+        kept_denial(self.sent_ns, retry_in_ns, self.length_ns, denied)
+    }
+
+    fn record(&self, asking: Option<Asking>, outcome: LeaseOutcome, denial: Option<LeaseWord>) {
+        let inner = &*self.handle.limiter.inner;
+        let Some(leases) = inner.leases() else { return };
+        let now_ns = inner.clock.now_ns();
+        let (mut asking, mut has_ended) = (asking.as_ref(), false);
+        inner.with_view(|view| {
+            let key = self.key.as_ref();
+            let entry = view.generation.limits.entry(key.limit);
+            let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
+            // Its words are of the limit that the call was made under.
+            let is_same = |limit: &Limit| *limit == self.limit && entry.sharing().lease().is_some();
+            let applies = applies.filter(|(limit, _)| is_same(limit));
+            let key = applies.map(|(_, tag)| leases.words.key(view, key, tag));
+            if let Some(asking) = asking.take() {
+                leases.end(key.map(|key| (view, key)), &self.name, asking, outcome, now_ns);
+                has_ended = true;
+            }
+            if let Some((denial, key)) = denial.filter(|denial| !denial.is_over(now_ns)).zip(key) {
+                leases.words.note_denial(view, &key, denial, now_ns)?;
+            }
+            Ok(())
+        });
+        if has_ended {
+            self.handle.limiter.watch_leases();
+        }
+    }
+}
+
+/// Returns the word of a denial of the store, for at most the length of a lease. After `retry_in_ns` the store would allow
+/// the call. `None` if a word has no room for its cost.
+fn kept_denial(
+    from_ns: u64,
+    retry_in_ns: u64,
+    length_ns: u64,
+    denied: Denied,
+) -> Option<LeaseWord> {
+    let kept_ns = retry_in_ns.min(length_ns);
+    LeaseWord::denial(from_ns.saturating_add(kept_ns), retry_in_ns - kept_ns, denied)
+}
+
+impl Drop for LeasedMember {
+    /// The store has not answered: the lease that was given up is lost.
+    fn drop(&mut self) {
+        if self.asking.is_some()
+            && let Some(leases) = self.handle.limiter.inner.leases()
+        {
+            leases.abandon(&self.name);
+        }
+    }
+}
+
+impl KeyedLimit {
+    /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
+    pub(super) fn forget_denial(&self, id: &[u8]) {
+        self.change_lease(id, |leases, view, key, now_ns| {
+            leases.words.forget_denial(view, key, now_ns)
+        });
+    }
+
+    /// Denies calls of an id that was blocked now, and drops its lease. A limit in shadow mode denies no call.
+    pub(super) fn note_block(&self, id: &[u8], left_ns: u64) {
+        self.change_lease(id, |leases, view, key, now_ns| {
+            let entry = view.generation.limits.entry(self.index);
+            let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
+            let _ = leases.words.take(view, key, now_ns)?;
+            if entry.is_shadow() {
+                return Ok(());
+            }
+            match kept_denial(now_ns, left_ns, length_ns, Denied::Block) {
+                Some(denial) => leases.words.note_denial(view, key, denial, now_ns),
+                None => Ok(()),
+            }
+        });
+    }
+
+    fn change_lease(
+        &self,
+        id: &[u8],
+        change: impl Fn(&Leases, LimitsView<'_>, &StoreKey<'_>, u64) -> Result<(), Outdated>,
+    ) {
+        let inner = &*self.limiter.inner;
+        let Some(leases) = inner.leases() else { return };
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            match entry.limit_for(id, view.limits_ns(now_ns)) {
+                Some((_, tag)) if entry.sharing().lease().is_some() => {
+                    let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
+                    change(leases, view, &key, now_ns)
+                }
+                _ => Ok(()),
+            }
+        });
+    }
+}

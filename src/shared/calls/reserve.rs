@@ -1,0 +1,364 @@
+//! Reservations and estimates of limits that several nodes share.
+//!
+//! A reservation is one step of the store, and its time is the store's. The node waits from the moment at which it has the
+//! answer, so that its wait never ends before the store's time has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::factor::Factor;
+use crate::algorithm::timed_count::NS_PER_MS;
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::handle::KeyedLimit;
+use crate::limiter::reserve::{Reservation, ReserveError};
+use crate::limits::{Id, Scratch};
+use crate::shared::calls::answered::answer;
+use crate::shared::calls::asked::SharedCall;
+use crate::shared::calls::batch::Begun;
+use crate::shared::calls::change::{AskedChange, admit};
+use crate::shared::calls::charged::ChargedInStore;
+use crate::shared::calls::handle::SharedLimit;
+use crate::shared::calls::kept::MemberCharge;
+use crate::shared::calls::outage::decide_without;
+use crate::shared::calls::policy;
+use crate::shared::calls::receipt::{Of, Place, SharedReceipt, SharedReservation};
+use crate::shared::protocol::change::{Step, Stepped};
+use crate::shared::protocol::outage::Policy;
+use crate::shared::protocol::text::{rule_time_ns, unix_ms};
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
+use crate::store::key::Key;
+use crate::util::time::saturating_ns;
+
+/// The terms of a shared limit for an id that make a reservation another call.
+pub(super) struct Terms {
+    is_leased: bool,
+    pub(super) is_shadow: bool,
+    pub(super) policy: Policy,
+}
+
+/// A grant of the store. If it is dropped before its caller has it, the reservation is cancelled.
+struct Granted {
+    charged: Option<Box<ChargedInStore>>,
+    wait_ns: u64,
+    /// A check of the bucket at a cost of 0 after the charge.
+    after: Decision,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(charged) = &self.charged {
+            charged.begin_cancel();
+        }
+    }
+}
+
+impl SharedLimit {
+    /// Charges `cost` units now, for a time at most `at_most` in the future: see
+    /// [`KeyedLimit::reserve`](crate::KeyedLimit::reserve). Reservations of all nodes are granted in the order in which the
+    /// store has them. A future that is dropped before it is ready cancels its reservation.
+    ///
+    /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
+    /// waits: the units are there at once, or the call returns the store's error.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyedLimit::reserve`](crate::KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the
+    /// store does not answer and the policy denies, or if it has a text that is no bucket; or with [`Error::is_leased`] if the
+    /// limit is [`Leased`](crate::limits::Shared::Leased): units that nodes hold in leases have no order.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::limits::{LimitOptions, Shared};
+    /// use tollgate::shared::{Store, block_on};
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
+    /// let exact = LimitOptions::default().shared(Shared::Exact);
+    /// let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
+    /// let mail = Limiter::with_options(limits, options).shared("Mail")?;
+    /// assert!(block_on(mail.spend("alice", 1))?.allowed());
+    /// let reservation = block_on(mail.reserve("alice", 1, Duration::from_secs(5)))?;
+    /// assert_eq!(reservation.wait(), Duration::from_secs(1));
+    /// hand.advance(Duration::from_secs(1));
+    /// assert!(reservation.wait().is_zero());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn reserve<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        cost: u64,
+        at_most: Duration,
+    ) -> Result<SharedReservation, ReserveError> {
+        let (handle, id) = (&self.limit, id.into());
+        loop {
+            let Some(terms) = handle.terms_unleased(id)? else {
+                match handle.reserve(id, cost, at_most) {
+                    // A reload has come between, and has made the limit a shared one.
+                    Err(ReserveError::Wrong(error)) if error.needs_store() => continue,
+                    reservation => return Ok(SharedReservation(Place::Here(reservation?))),
+                }
+            };
+            let limit = handle.limit_for(id)?;
+            if let Some(limit) = limit.filter(|limit| limit.rule().gcra().is_none()) {
+                return Err(ReserveError::NoPlaces { algorithm: limit.rule().name() });
+            }
+            if terms.is_shadow {
+                let (_, receipt) = self.spend_estimate(id, cost).await?;
+                return Ok(SharedReservation(match receipt.map(|receipt| receipt.0) {
+                    Some(Of::InStore { charge, cost }) => {
+                        Place::InStore { charge, cost, granted_at_ns: 0 }
+                    }
+                    Some(Of::Here(receipt)) => {
+                        Place::Here(Reservation { receipt, granted_at_ns: 0 })
+                    }
+                    None => return Ok(SharedReservation::of_nothing(cost)),
+                }));
+            }
+            if let Some((store, member)) = handle.place(id, cost)? {
+                let key = handle.key_of(id)?;
+                let asked = Asked { handle: handle.clone(), key, member, cost, at_most };
+                return handle.reserve_in_store(store, asked, terms).await;
+            }
+        }
+    }
+
+    /// Charges an estimate, which the receipt's [`settle`](SharedReceipt::settle) replaces by the actual cost: see
+    /// [`KeyedLimit::spend_estimate`](crate::KeyedLimit::spend_estimate). `None` beside a denial.
+    ///
+    /// # Errors
+    ///
+    /// See [`SharedLimit`]; and [`Error::is_leased`] if the limit is [`Leased`](crate::limits::Shared::Leased).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::{LimitOptions, Shared};
+    /// # use tollgate::shared::{Store, block_on};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(10_000, 10_000, Duration::from_secs(60))?;
+    /// # let exact = LimitOptions::default().shared(Shared::Exact);
+    /// # let limits = Limits::builder().limit_with("Tokens", IdFormat::String, limit, exact)?.build();
+    /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::manual().0));
+    /// let tokens = Limiter::with_options(limits, options).shared("Tokens")?;
+    /// let (decision, receipt) = block_on(tokens.spend_estimate("key-1", 4_000))?;
+    /// assert!(decision.allowed());
+    /// let after = block_on(receipt.expect("allowed").settle(1_350))?;
+    /// assert_eq!(after.remaining(), Some(8_650));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub async fn spend_estimate<'a>(
+        &self,
+        id: impl Into<Id<'a>>,
+        estimate: u64,
+    ) -> Result<(Decision, Option<SharedReceipt>), Error> {
+        let (handle, id) = (&self.limit, id.into());
+        loop {
+            if handle.terms_unleased(id)?.is_some() {
+                let members = [handle.member(id).cost(estimate).into()];
+                let batch = handle.limiter.shared_batch(&members);
+                let call = SharedCall::SPEND.of_one().keeping();
+                let decided = match batch.begin(call)? {
+                    Begun::Local => continue,
+                    Begun::Decided(decided) => decided,
+                    Begun::Asks(asked) => answer(asked.ask()?).await?,
+                };
+                let mut charges = decided.members.into_iter().filter_map(|member| member.charge);
+                let receipt = match charges.next() {
+                    Some(MemberCharge::InStore(charge)) => {
+                        SharedReceipt(Of::InStore { charge, cost: estimate })
+                    }
+                    _ => SharedReceipt::of_nothing(estimate),
+                };
+                return Ok((decided.decision, decided.decision.allowed().then_some(receipt)));
+            }
+            match handle.spend_estimate(id, estimate) {
+                Err(error) if error.needs_store() => {}
+                Err(error) => return Err(error),
+                Ok((decision, receipt)) => {
+                    return Ok((decision, receipt.map(|here| SharedReceipt(Of::Here(here)))));
+                }
+            }
+        }
+    }
+}
+
+impl KeyedLimit {
+    async fn reserve_in_store(
+        &self,
+        store: Arc<dyn SharedStore>,
+        asked: Asked,
+        terms: Terms,
+    ) -> Result<SharedReservation, ReserveError> {
+        let (cost, key, limit) = (asked.cost, asked.key.clone(), asked.member.limit.clone());
+        let member = asked.member.clone();
+        let (tell, granted) = tokio::sync::oneshot::channel();
+        let by = store.clone();
+        let step = asked.step();
+        let answered = match admit(&*store, &asked.member, &step) {
+            Ok(passed) => {
+                let change = AskedChange::new(&*store, asked.member.clone(), step);
+                store.run(Box::pin(async move {
+                    let granted = asked.ask(by, change).await;
+                    let granted = granted.map_err(|error| passed.blamed(error));
+                    drop(passed);
+                    let _ = tell.send(Ok(granted));
+                }));
+                answer(granted).await.and_then(|result| result)
+            }
+            Err(error) => Err(error),
+        };
+        let inner = &*self.limiter.inner;
+        let id = key.as_ref().id;
+        let mut granted = match answered {
+            Ok(Ok(granted)) => granted,
+            Ok(Err(refused)) => {
+                let retry_in = refused.needed().unwrap_or(Duration::ZERO);
+                let denied = Decision::to_spend(false, 0, retry_in, retry_in);
+                self.count(id, &limit, 0, &denied, inner.clock.now_ns());
+                return Err(refused);
+            }
+            Err(error) if error.is_undecided() => {
+                let member = StoreMember { cost, mode: SharedMode::CheckAndSpend, ..member };
+                let decided = decide_without(self, &[member], &[terms.policy], &error);
+                let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+                if error.is_store_outage() {
+                    self.tally.count_without_store(decision.allowed());
+                }
+                let counted = if decision.allowed() { cost } else { 0 };
+                self.count(id, &limit, counted, &decision, inner.clock.now_ns());
+                if !decision.allowed() {
+                    return Err(error.into());
+                }
+                return Ok(SharedReservation::of_nothing(cost));
+            }
+            Err(error) => {
+                self.tally.count_error();
+                return Err(error.into());
+            }
+        };
+        let now_ns = inner.clock.now_ns();
+        self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
+        let granted_at_ns = now_ns.saturating_add(granted.wait_ns);
+        Ok(match granted.charged.take() {
+            Some(charge) => SharedReservation(Place::InStore { charge, cost, granted_at_ns }),
+            None => SharedReservation::of_nothing(cost),
+        })
+    }
+
+    /// Returns the terms of a shared limit; an error if it is leased.
+    fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+        match self.terms(id)? {
+            Some(Terms { is_leased: true, .. }) => {
+                self.tally.count_error();
+                Err(leased(self.name()))
+            }
+            terms => Ok(terms),
+        }
+    }
+
+    /// Returns the terms of a shared limit; `None` if no shared limit applies to the id.
+    pub(super) fn terms(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(None);
+        }
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        Ok(inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let applies = entry.limit_for(id, view.limits_now_ns());
+            let applies = applies.filter(|_| entry.is_shared());
+            Ok(applies.map(|_| Terms {
+                is_leased: entry.sharing().lease().is_some(),
+                is_shadow: entry.is_shadow(),
+                policy: policy(entry),
+            }))
+        }))
+    }
+}
+
+#[cold]
+fn leased(name: &str) -> Error {
+    let text = format!(
+        "{name} is leased, and units in leases have no order: reservations and estimates need a limit with shared: exact"
+    );
+    Error::new(ErrorKind::Leased, text)
+}
+
+/// A reservation to make.
+struct Asked {
+    handle: KeyedLimit,
+    key: Key,
+    member: StoreMember,
+    cost: u64,
+    at_most: Duration,
+}
+
+impl Asked {
+    fn step(&self) -> Step {
+        match self.cost {
+            0 => Step::Look,
+            units => Step::Reserve { units, at_most_ns: saturating_ns(self.at_most) },
+        }
+    }
+
+    async fn ask(
+        self,
+        store: Arc<dyn SharedStore>,
+        asked: AskedChange,
+    ) -> Result<Result<Granted, ReserveError>, Error> {
+        let Asked { handle, key, member, cost, at_most } = self;
+        let at_most_ns = saturating_ns(at_most);
+        let changed = handle.changed(&*store, asked).await?;
+        let Stepped { unix_ns, before, new, .. } = changed.stepped;
+        if let Some(left_ns) = before.blocked_ns(unix_ns) {
+            let left = Duration::from_nanos(left_ns);
+            return Ok(Err(ReserveError::Blocked { left }));
+        }
+        let (rule, now_ns, after) = (member.limit.rule(), rule_time_ns(unix_ns), changed.check());
+        let not_in_time =
+            |wait_ns| Ok(Err(ReserveError::NotInTime { needed: Duration::from_nanos(wait_ns) }));
+        if cost == 0 {
+            let wait_ns = if after.allowed() { 0 } else { saturating_ns(after.retry_in()) };
+            if wait_ns > at_most_ns {
+                return not_in_time(wait_ns);
+            }
+            // Nothing is charged, and a settlement may owe.
+            let (mark, reserved) = (None, None);
+            let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
+            let charged = ChargedInStore {
+                handle,
+                key,
+                store,
+                member,
+                factor,
+                cost,
+                mark,
+                reserved,
+                ends_ns,
+            };
+            return Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }));
+        }
+        let places = rule.gcra();
+        let Some(grant) = places.and_then(|gcra| gcra.reserve(before.word, now_ns, cost)) else {
+            return Ok(Err(ReserveError::TooFarAhead));
+        };
+        let wait_ns = grant.at_ns - now_ns;
+        if new.is_none() {
+            // While nodes hold units, no reservation waits.
+            let leased_ms = before.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
+            return not_in_time(wait_ns.max(leased_ms * NS_PER_MS));
+        }
+        let (mark, reserved) = (Some(rule.charge_mark(grant.word)), Some(grant.word));
+        let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
+        let charged =
+            ChargedInStore { handle, key, store, member, factor, cost, mark, reserved, ends_ns };
+        Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }))
+    }
+}

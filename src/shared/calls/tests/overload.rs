@@ -1,0 +1,93 @@
+//! A node that has too many calls under way.
+
+use super::*;
+use crate::observe::store_counters::StoreCounters;
+use crate::shared::block_on;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn figures(node: &Node) -> StoreCounters {
+    node.limiter.counters().store().unwrap()
+}
+
+/// The policy allows, and must not be asked.
+#[test]
+fn overloaded_calls_charge_nothing() {
+    let node = node_of(exact().on_error(OnError::Allow));
+    *node.store.is_overloaded.lock() = true;
+    let members = [node.own.member("a").cost(3).into(), node.all.member("a").cost(3)];
+    let batch = node.limiter.shared_batch(&members);
+    for decision in [block_on(batch.spend()), block_on(batch.check())] {
+        let decision = decision.unwrap();
+        assert!(decision.overloaded() && !decision.allowed() && !decision.blocked());
+        assert_eq!((decision.denied_by(), decision.retry_in()), (Some(1), Duration::from_secs(1)));
+    }
+    let (units, decision) = block_on(node.all.spend_up_to("a", 3)).unwrap();
+    assert!(units == 0 && decision.overloaded());
+    let refused = block_on(node.all.reserve("a", 1, MINUTE)).unwrap_err();
+    assert!(refused.to_string().contains("planted"), "{refused}");
+    assert_eq!((node.store.run_all(), figures(&node).outages), (0, 0));
+    assert_eq!(node.answer(node.all.refund("a", 1)).unwrap().remaining(), Some(5));
+    *node.store.is_overloaded.lock() = false;
+    assert_eq!(node.left(), (Some(10), Some(5)));
+}
+
+#[test]
+fn overloaded_calls_pass_in_shadow_mode() {
+    let node = node_of(exact().mode(LimitMode::Shadow));
+    *node.store.is_overloaded.lock() = true;
+    assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
+    assert!(node.are_allowed(1));
+}
+
+fn leasing() -> Node {
+    let limit = Limit::new(20, 1, MINUTE).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let node =
+        node_with(limits.limit_with("All", IdFormat::String, limit, leased).unwrap().build());
+    for _ in 0..2 {
+        node.hand.advance(MS);
+        assert!(node.is_allowed(1));
+    }
+    assert_eq!(figures(&node).held_units, 8);
+    node
+}
+
+/// The lease goes back with the next call. One that was never sent does not end it.
+#[test]
+fn unsent_calls_keep_the_lease() {
+    for (kind, held) in
+        [(ErrorKind::StoreOverload, 8), (ErrorKind::StoreCrowded, 0), (ErrorKind::StoreLate, 0)]
+    {
+        let node = leasing();
+        *node.store.fails.lock() = Some(Error::new(kind, "planted"));
+        assert!(!node.is_allowed(15), "{kind:?}");
+        assert_eq!(figures(&node).held_units, held, "{kind:?}");
+    }
+}
+
+/// Each denied call puts the lease back.
+#[test]
+fn denied_calls_list_their_lease_once() {
+    let node = leasing();
+    let leases = node.limiter.inner.leases().unwrap();
+    for _ in 0..50 {
+        assert!(!node.is_allowed(20));
+        assert_eq!((leases.listed(), figures(&node).held_units), (1, 8));
+    }
+    node.hand.advance(850 * MS);
+    assert_eq!(node.limiter.return_ending_leases().0, 0, "not yet");
+    // The next lease takes the place of the first in the list when that one's time has come.
+    node.hand.advance(20 * MS);
+    assert!(node.is_allowed(9) && node.is_allowed(1));
+    let held = figures(&node).held_units;
+    node.hand.advance(10 * MS);
+    let (returned, next_ns) = node.limiter.return_ending_leases();
+    assert_eq!((returned, figures(&node).held_units, leases.listed()), (0, held, 1));
+    assert!(next_ns.is_some());
+    node.hand.advance(2_000 * MS);
+    assert_eq!((node.limiter.return_ending_leases(), leases.listed()), ((1, None), 0));
+    node.store.run_all();
+    assert_eq!(figures(&node).held_units, 0);
+}

@@ -1,0 +1,110 @@
+//! The part of a limiter for the limits that nodes share: its store, its leases, and the outages that it meets.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::core::shared_part::{SharedPart, StartShared};
+use crate::core::state::LimiterState;
+use crate::core::view::LimitsView;
+use crate::limiter::Limiter;
+use crate::limiter::options::LimiterOptions;
+use crate::limits::StoreOptions;
+use crate::observe::store_counters::StoreCounters;
+use crate::shared::Store;
+use crate::shared::protocol::StoreHandle;
+use crate::shared::protocol::leases::Leases;
+use crate::shared::protocol::outage::Outage;
+
+pub(crate) struct Part {
+    pub(crate) handle: StoreHandle,
+    /// The units that this node has taken ahead. `None` if the clock does not measure the store's time.
+    pub(crate) leases: Option<Leases>,
+    /// Whether the store answers.
+    pub(crate) outage: Outage,
+}
+
+impl LimiterOptions {
+    /// Sets the store of [shared](crate::limits::Shared) limits. Default: none.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::shared::Store;
+    /// # use tollgate::{Clock, Limiter, LimiterOptions, Limits};
+    /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// # let _ = limiter;
+    /// ```
+    pub fn store(mut self, store: Store) -> LimiterOptions {
+        self.shared_by = Some(Arc::new(store));
+        self
+    }
+}
+
+impl StartShared for Store {
+    fn start(&self, clock: &Clock, max_keys: usize) -> Box<dyn SharedPart> {
+        let handle = self.0.clone();
+        let has_leases = clock.is_of_machine() || handle.store.is_on(clock);
+        let leases = has_leases.then(|| Leases::new(max_keys));
+        Box::new(Part { handle, leases, outage: Outage::default() })
+    }
+}
+
+impl StartShared for StoreOptions {
+    fn start(&self, clock: &Clock, max_keys: usize) -> Box<dyn SharedPart> {
+        Store::of_section(self).start(clock, max_keys)
+    }
+}
+
+impl SharedPart for Part {
+    fn sweep(&self, cells: usize, now_ns: u64, view: LimitsView<'_>) {
+        if let Some(leases) = &self.leases {
+            leases.words.sweep(cells, now_ns, view);
+        }
+    }
+
+    fn free_unread(&self) {
+        if let Some(leases) = &self.leases {
+            leases.words.free_unread();
+        }
+    }
+
+    fn begin_reload(&self, limiter: &Arc<LimiterState>) {
+        if let Some(leases) = &self.leases {
+            leases.begin_reload();
+        }
+        Limiter { inner: limiter.clone() }.give_leases_up();
+    }
+
+    fn renew(&self, view: LimitsView<'_>) {
+        if let Some(leases) = &self.leases {
+            leases.words.renew(view);
+        }
+    }
+
+    fn counters(&self, limiter: &LimiterState) -> StoreCounters {
+        self.store_counters(limiter)
+    }
+
+    fn end_reload(&self) {
+        if let Some(leases) = &self.leases {
+            leases.end_reload();
+        }
+    }
+}
+
+impl LimiterState {
+    /// Returns the part for shared limits; `None` if the limiter has no store.
+    #[inline]
+    pub(crate) fn part(&self) -> Option<&Part> {
+        let part: &dyn Any = self.shared.as_deref()?;
+        part.downcast_ref()
+    }
+
+    /// Returns the node's leases, if it can have any.
+    #[inline]
+    pub(crate) fn leases(&self) -> Option<&Leases> {
+        self.part()?.leases.as_ref()
+    }
+}

@@ -1,0 +1,145 @@
+//! Asks the limits about a request when some of them are shared, and the store has to be asked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::request::Parts;
+use smallvec::SmallVec;
+
+use crate::decision::Decision;
+use crate::http::Rejection;
+use crate::http::tower::answer::{
+    Asked, Charged, GiveBack, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules,
+    RefundableCharge, RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
+};
+use crate::shared::SharedMember;
+use crate::shared::calls::answered::answer;
+use crate::shared::calls::asked::SharedCall;
+use crate::shared::calls::batch::Begun;
+use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
+
+/// The answer to a request: now, or when the store has decided.
+#[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
+pub(crate) enum AskedByStore {
+    Now(Asked),
+    Later(Pin<Box<dyn Future<Output = Asked> + Send>>),
+}
+
+/// A rule that applies to a request, without the request.
+struct Applied {
+    position: usize,
+    cost: u64,
+    partition: Option<Box<[u8]>>,
+}
+
+impl Rules {
+    /// Charges the limits of all rules that apply to a request, as one batch, on this node and in the store.
+    /// `rules` returns the rules of the layer `of`, which is shared with the answer that comes later.
+    pub(super) fn ask_with_store<L: Send + Sync + 'static>(
+        of: &Arc<L>,
+        rules: fn(&L) -> &Rules,
+        parts: &Parts,
+    ) -> AskedByStore {
+        match rules(of).begin_with_store(of, rules, parts) {
+            Ok(asked) => asked,
+            Err(rejection) => AskedByStore::Now(Err(rejection)),
+        }
+    }
+
+    fn begin_with_store<L: Send + Sync + 'static>(
+        &self,
+        of: &Arc<L>,
+        rules: fn(&L) -> &Rules,
+        parts: &Parts,
+    ) -> Result<AskedByStore, Rejection> {
+        let mut matched = self.all_matching(&self.rules, parts)?;
+        // Only a guess: a reload may come between, and a shared limit need not apply to the request. The calls themselves
+        // tell, each of them with one view of the limits.
+        let mut is_local = !matched.iter().any(|one| one.rule.limit().is_shared());
+        loop {
+            if is_local {
+                match self.ask_matched(&mut matched) {
+                    Err(rejection) if rejection.needs_store() => is_local = false,
+                    asked => return Ok(AskedByStore::Now(asked)),
+                }
+            }
+            let members: SmallVec<[SharedMember<'_>; INLINE_RULES]> =
+                matched.iter().map(|one| one.member().into()).collect();
+            let call = SharedCall::SPEND.keeping();
+            let begun = self.limiter.shared_batch(&members).begin(call);
+            drop(members);
+            let begun = match begun {
+                Err(error) if error.is_invalid_batch() && keeps_fewer(&mut matched) => continue,
+                begun => begun.map_err(|error| rejection_for(error, &matched))?,
+            };
+            let mut applied: Vec<_> = matched.iter().map(Applied::new).collect();
+            match begun {
+                Begun::Local => is_local = true,
+                Begun::Decided(decided) => {
+                    return Ok(AskedByStore::Now(Ok(self.outcome_of(decided, &mut applied))));
+                }
+                Begun::Asks(asked) => {
+                    let (of, asked) = (of.clone(), asked.ask()?);
+                    return Ok(AskedByStore::Later(Box::pin(async move {
+                        let decided = answer(asked).await?;
+                        Ok(rules(&of).outcome_of(decided, &mut applied))
+                    })));
+                }
+            }
+        }
+    }
+
+    /// Records the decisions of a batch's members, and the charges that the response may refund.
+    fn outcome_of(
+        &self,
+        DecidedBatch { decision, members }: DecidedBatch,
+        applied: &mut [Applied],
+    ) -> (Decision, Option<RequestOutcome>) {
+        let mut outcome = self.outcome(decision);
+        let is_shown = self.is_shown(&decision);
+        for member in members {
+            let Applied { position, cost, partition } = &mut applied[member.position];
+            let rule = &self.rules[*position];
+            if let Some((decision, limit)) = member.shown.filter(|_| is_shown)
+                && let Some(policy) = rule.policies.find(&limit)
+            {
+                let (position, partition) = (*position, partition.take());
+                outcome.limits.push(LimitDecision { position, policy, decision, partition });
+            }
+            if let Some(charged) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
+                let charged = match charged {
+                    MemberCharge::Here(claim) => Charged::Here(claim),
+                    other => Charged::Elsewhere(Box::new(other)),
+                };
+                outcome.charges.push(RefundableCharge { position: *position, charged });
+            }
+        }
+        outcome.limits.sort_unstable_by_key(|limit| limit.position);
+        // A shadow limit is not shown to clients.
+        let is_needed = !outcome.limits.is_empty() || !outcome.charges.is_empty();
+        (decision, is_needed.then_some(outcome))
+    }
+}
+
+/// Keeps one of several rules that have the same bucket. Returns whether there are fewer then.
+fn keeps_fewer(matched: &mut MatchedRules<'_, '_>) -> bool {
+    let before = matched.len();
+    keep_one_of_each_bucket(matched);
+    matched.len() < before
+}
+
+impl Applied {
+    fn new(one: &MatchedRule<'_, '_>) -> Applied {
+        Applied { position: one.position, cost: one.cost, partition: one.partition.clone() }
+    }
+}
+
+impl GiveBack for MemberCharge {
+    fn give_back(&self) {
+        match self {
+            MemberCharge::Here(claim) => claim.give_back_all(),
+            MemberCharge::InStore(charge) => charge.begin_return(),
+            MemberCharge::FromLease(taken) => taken.give_back(),
+        }
+    }
+}
