@@ -1,7 +1,9 @@
 //! Limits that several nodes share: their handle, and their store: Valkey or Redis, or a map in memory.
 //!
-//! [`calls`] has the handle and its calls, [`protocol`] what calls and stores have between them, [`valkey`] and [`memory`] the
-//! stores. The limiter knows this part of it only by a [trait](crate::core::shared_part).
+//! The [guide](crate::docs::shared) begins with a program.
+
+// `calls` has the handle and its calls, `protocol` what calls and stores have between them, `valkey` and `memory` the stores,
+// `tower` the layer. The core knows `part` by the trait `SharedPart` of `core/shared_part.rs`, and nothing else of it.
 
 mod block_on;
 mod calls;

@@ -142,6 +142,11 @@ impl World {
         if is_sure {
             self.same_settled((call, actual), charged, expected)?;
             self.take_back(&mut oracle, (place, leased), place.rule, false);
+            if is_allowed && call.cost > 0 {
+                // The text was written, also if it says in the end what it said before.
+                let now = self.now;
+                self.buckets.bucket(place.key).keep(place.rule, now, false);
+            }
             if is_allowed {
                 self.note_use(place, Call { cost: actual.min(call.cost), ..call });
             }
