@@ -99,5 +99,6 @@ pub(super) fn add_shared<'c>(
         by("direction", vec![("ahead", ms(ahead)), ("back", ms(back))]));
     add("tollgate_leases_total", Counter, "Leases that the store has granted.", one(store.leases));
     add("tollgate_leased_units_total", Counter, "Units of the granted leases.", one(store.leased_units));
+    add("tollgate_leased_ids", Gauge, "Ids of which the node has a record because of leases.", one(store.leased_ids));
     add("tollgate_held_units", Gauge, "Units of leases that are neither spent nor given back nor ended.", one(store.held_units));
 }

@@ -52,6 +52,9 @@ pub struct StoreCounters {
     /// The units of leases that this limiter holds: neither spent nor given back, and not ended. The call takes about
     /// 0.1 us for each lease to add them up.
     pub held_units: u64,
+    /// Ids of which the node has a record because of leases: about 120 bytes each, and at most
+    /// [`max_keys`](crate::LimiterOptions::max_keys).
+    pub leased_ids: u64,
 }
 
 /// Counts the calls that the store has not decided, by the reason.

@@ -28,15 +28,22 @@ use std::fmt;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::shared::protocol::change::BucketChange;
-use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreHandle, StoreMember};
+use crate::shared::protocol::{
+    Changed, Found, Reply, SharedMode, SharedStore, StoreHandle, StoreMember,
+};
 
 use crate::error::Error;
+use crate::limit::Limit;
 use crate::limits::StoreOptions;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 pub use block_on::block_on;
+use calls::answered::answer;
 pub use calls::batch::SharedBatch;
 pub use calls::handle::{ScaledSharedLimit, SharedLimit};
 pub use calls::member::SharedMember;
@@ -120,6 +127,48 @@ impl Store {
         Store(StoreHandle { store, prefix: Box::default() })
     }
 
+    /// Waits for the first connection, and asks the server one question that changes nothing, again until it has an answer or
+    /// the time is over. For the start of a program: a wrong address, password, certificate or right is then known before the
+    /// first client comes. In a cluster all nodes are connected, and one of them is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_store_failure`], with the reason.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tollgate::shared::{Store, block_on};
+    ///
+    /// # use tollgate::Clock;
+    /// let store = Store::in_memory(Clock::system()); // or Store::connect(..)?, or limiter.store()
+    /// block_on(store.ready(Duration::from_secs(5)))?;
+    /// assert!(store.is_connected());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub async fn ready(&self, within: Duration) -> Result<(), Error> {
+        let (tell, answered) = oneshot::channel();
+        let (store, key) = (self.0.store.clone(), format!("{}ready", self.0.prefix));
+        self.0.store.run(Box::pin(async move {
+            let _ = tell.send(ready_within(&*store, key, within).await);
+        }));
+        answer(answered).await
+    }
+
+    /// Whether there is a connection to the server; in a cluster, to each node. For a health check: it asks nothing. A server
+    /// that is connected may still refuse calls: see [`last_error`](Store::last_error) and
+    /// [`StoreCounters::is_outage`](crate::metrics::StoreCounters::is_outage).
+    pub fn is_connected(&self) -> bool {
+        self.0.store.is_connected()
+    }
+
+    /// Returns the text of the last error, of a connection or of a call, since the store was made; `None` if there was none. It
+    /// has no password.
+    pub fn last_error(&self) -> Option<String> {
+        self.0.store.figures().and_then(StoreFigures::last_error)
+    }
+
     /// Returns a warning if the server may forget buckets before they are full again, because its `maxmemory-policy` evicts
     /// them: a forgotten bucket is full. Known once the store has connected. `None` as well if the server does not tell its
     /// settings, as some managed ones do not. With the feature `tracing` each new connection logs the warning.
@@ -167,6 +216,34 @@ impl fmt::Debug for Store {
     }
 }
 
+/// Asks a store a question that changes nothing, until it has answered or the time is over.
+async fn ready_within(store: &dyn SharedStore, key: String, within: Duration) -> Result<(), Error> {
+    /// The time between two questions.
+    const AGAIN: Duration = Duration::from_millis(10);
+    let began = Instant::now();
+    let question = StoreMember {
+        key: key.into(),
+        limit: Limit::new(1, 1, Duration::from_secs(1))?,
+        unscaled: None,
+        cost: 0,
+        mode: SharedMode::LookOnly,
+        keep_ms: 0,
+        lease: None,
+    };
+    loop {
+        let is_over = began.elapsed() >= within;
+        if store.is_connected() || is_over {
+            match store.charge([question.clone()].into()).await {
+                Err(error) if error.is_undecided() && !is_over => {}
+                answer => return answer.map(drop),
+            }
+        }
+        if let Some(sleep) = store.sleep(AGAIN) {
+            sleep.await;
+        }
+    }
+}
+
 /// A store that could not be started.
 #[derive(Debug)]
 struct Failed {
@@ -177,6 +254,7 @@ struct Failed {
 impl Failed {
     fn fail<T: Send + 'static>(&self) -> Reply<T> {
         self.figures.count_error(StoreFault::NoConnection);
+        self.figures.note_error(&self.error);
         Box::pin(ready(Err(self.error.clone())))
     }
 }
@@ -188,6 +266,10 @@ impl SharedStore for Failed {
 
     fn change(&self, _: Arc<[BucketChange]>) -> Reply<Changed> {
         self.fail()
+    }
+
+    fn is_connected(&self) -> bool {
+        false
     }
 
     fn figures(&self) -> Option<&StoreFigures> {

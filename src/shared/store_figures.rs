@@ -34,6 +34,7 @@ pub(crate) struct StoreFigures {
     unusable: Figure,
     scripts_sent: Figure,
     is_paused: Switch,
+    last_error: Mutex<Option<String>>,
     began: Instant,
     clock: Mutex<ClockWatch>,
 }
@@ -46,6 +47,7 @@ impl Default for StoreFigures {
             unusable: Figure::default(),
             scripts_sent: Figure::default(),
             is_paused: Switch::default(),
+            last_error: Mutex::default(),
             began: Instant::now(),
             clock: Mutex::default(),
         }
@@ -74,6 +76,16 @@ impl StoreFigures {
     }
 
     /// Counts a script whose text was sent, because the server did not know it.
+    /// Keeps the text of the last error: of a call, or of a connection.
+    #[cold]
+    pub(crate) fn note_error(&self, error: &Error) {
+        *self.last_error.lock() = Some(error.to_string());
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
     pub(crate) fn count_script_sent(&self) {
         self.scripts_sent.fetch_add(1, Ordering::Relaxed);
     }

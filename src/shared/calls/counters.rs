@@ -22,6 +22,7 @@ impl Part {
         (counters.is_outage, counters.outages) = outage.figures();
         if let Some(leases) = leases {
             (counters.leases, counters.leased_units) = leases.granted();
+            counters.leased_ids = leases.records() as u64;
             let keys = leases.held_keys();
             counters.held_units = keys.iter().map(|key| held_units(limiter, leases, key)).sum();
         }

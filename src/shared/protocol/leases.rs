@@ -19,6 +19,7 @@ use crate::util::sync::{Figure, Ordering};
 
 /// The leases of a node.
 pub(crate) struct Leases {
+    max_keys: usize,
     pub(crate) words: LeaseWords,
     held: Mutex<AllHeld>,
     /// The leases that the store has granted, and their units.
@@ -35,7 +36,12 @@ struct AllHeld {
     is_watched: bool,
     /// Whether a reload has taken the leases and its limits are not there yet: a word that is stored now would be lost.
     is_reloading: bool,
+    /// When the records of ended leases were dropped last.
+    retained_ns: u64,
 }
+
+/// The least time between two searches for ended leases by a node that has a record of as many ids as it may have keys.
+const RETAIN_EACH_NS: u64 = 1_000_000_000;
 
 /// A bucket of a leased limit: its key among the words, its name in the store, and its limit's figures.
 #[derive(Clone, Copy)]
@@ -67,6 +73,7 @@ pub(crate) enum LeaseOutcome {
 impl Leases {
     pub(crate) fn new(max_keys: usize) -> Leases {
         Leases {
+            max_keys,
             words: LeaseWords::new(Engine::LockFree, max_keys),
             held: Mutex::default(),
             granted: Default::default(),
@@ -92,25 +99,30 @@ impl Leases {
     }
 
     /// Returns the number of buckets of which the node has a record.
-    #[cfg(test)]
     pub(crate) fn records(&self) -> usize {
         self.held.lock().buckets.len()
     }
 
-    /// Begins a call to the store for a bucket that cannot be answered here. `None`: another call asks for a lease of it.
+    /// Begins a call to the store for a bucket that cannot be answered here. `None`: another call asks for a lease of it, or the
+    /// node has a record of as many ids as it may have keys.
     pub(crate) fn begin(
         &self,
         view: LimitsView<'_>,
         bucket: LeasedBucket<'_>,
         now_ns: u64,
     ) -> Result<Option<Asking>, Outdated> {
-        let all = &mut self.held.lock().buckets;
-        if all.len() == all.capacity() {
+        let mut all = self.held.lock();
+        let AllHeld { buckets: all, retained_ns, .. } = &mut *all;
+        let is_at_cap = all.len() >= self.max_keys && now_ns >= *retained_ns + RETAIN_EACH_NS;
+        if all.len() == all.capacity() || is_at_cap {
             // Each time the map has doubled, so that a call takes constant time on average.
             all.retain(|_, held| !held.is_over(now_ns));
+            *retained_ns = now_ns;
         }
+        let is_full = all.len() >= self.max_keys;
         let held = match all.get_mut(bucket.name) {
             Some(held) => held,
+            None if is_full => return Ok(None),
             None => {
                 let new = Held::new(Key::new(bucket.key.key));
                 all.entry(bucket.name.into()).or_insert(new)

@@ -53,6 +53,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it has all its connections.
+    fn is_connected(&self) -> bool {
+        true
+    }
+
     /// Whether a call for a key would be sent now. A node does not give up its lease for a call that would not be, because the
     /// store would grant no other one.
     fn is_ready(&self, _key: &str) -> bool {

@@ -131,6 +131,7 @@ impl Cluster {
             let read = self.read_map().await;
             let is_new = matches!(read, Ok(true));
             if let Err(why) = read {
+                self.figures.note_error(&store_error(ErrorKind::StoreOutage, &self.name, &why));
                 self.state.lock().why = Some(why);
             }
             self.attempted.notify_waiters();
@@ -311,6 +312,11 @@ impl Cluster {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether each node that has slots is connected.
+    pub(super) fn is_connected(&self) -> bool {
+        self.map().is_some_and(|map| map.nodes.iter().all(|node| node.link.is_connected()))
     }
 
     /// Whether the node that has a slot would be asked now.

@@ -190,6 +190,7 @@ impl Link {
                     }
                 }
                 Err(why) => {
+                    self.figures.note_error(&self.error(ErrorKind::StoreOutage, &why));
                     self.state.lock().why = Some(why);
                     self.attempted.notify_waiters();
                     sleep(with_jitter(wait)).await;
@@ -325,6 +326,9 @@ impl Link {
             (false, false) => ErrorKind::StoreOutage,
         };
         let error = self.error(kind, &failed.text);
+        if failed.redirect.is_none() {
+            self.figures.note_error(&error);
+        }
         match failed.redirect {
             // A caller that does not follow it counts it.
             Some(_) => {}
@@ -356,6 +360,10 @@ impl Link {
             let _ = timeout(self.connect_timeout, ended).await;
         }
         is_first
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state.lock().connection.is_some()
     }
 
     /// Whether there is a connection, and no pause after failures.

@@ -168,6 +168,10 @@ impl SharedStore for ValkeyStore {
         self.asker.servers.is_split(members)
     }
 
+    fn is_connected(&self) -> bool {
+        self.asker.servers.is_connected()
+    }
+
     fn is_ready(&self, key: &str) -> bool {
         self.asker.servers.is_ready(key)
     }

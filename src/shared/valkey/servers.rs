@@ -135,6 +135,14 @@ impl Servers {
         self.are_in_several_slots(members.iter().map(|member| &*member.key))
     }
 
+    /// Whether there is a connection; in a cluster, one to each node.
+    pub(super) fn is_connected(&self) -> bool {
+        match &self.kind {
+            Kind::One(link) => link.is_connected(),
+            Kind::Cluster(cluster) => cluster.is_connected(),
+        }
+    }
+
     /// Whether a call for a key would be sent now.
     pub(super) fn is_ready(&self, key: &str) -> bool {
         match &self.kind {

@@ -233,7 +233,7 @@ fn denials_end_with_an_override() {
 
 #[test]
 fn records_of_idle_buckets_are_dropped() {
-    let node = leasing(100);
+    let node = leasing(8_000);
     for id in 0..10_000 {
         node.hand.advance(MS);
         assert!(block_on(node.all.spend(id.to_string().as_str(), 1)).unwrap().allowed());

@@ -323,3 +323,47 @@ fn least_rights_of_the_guide_suffice() {
         assert_eq!((store.errors, store.outages), (StoreErrors::default(), 0));
     });
 }
+
+/// Whether a store is ready within a time, and what it says of itself.
+fn ready(url: &str, within_ms: u64) -> (Result<(), String>, bool, Option<String>) {
+    let store = crate::shared::Store::connect(&options_of(url)).unwrap();
+    let ready = block_on(store.ready(Duration::from_millis(within_ms)));
+    (ready.map_err(|error| error.to_string()), store.is_connected(), store.last_error())
+}
+
+#[test]
+fn a_start_finds_what_is_wrong() {
+    with_each(|binary| {
+        let server =
+            Server::start_with(binary, &["--user", "reader", "on", ">secret", "+get", "~*"]);
+        assert_eq!(ready(&server.url(""), 5_000), (Ok(()), true, None));
+        // A question takes nothing from the time: the server is connected, and its answer is no.
+        let (refused, is_connected, last) = ready(&server.url("reader:secret@"), 300);
+        let refused = refused.unwrap_err();
+        assert!(is_connected && refused.contains("permission"), "{refused}");
+        assert!(last.unwrap().contains("permission"));
+        let (refused, is_connected, last) = ready(&server.url("reader:wrong@"), 300);
+        let refused = refused.unwrap_err();
+        assert!(!is_connected && refused.contains("password"), "{refused}");
+        assert!(last.unwrap().contains("password") && !refused.contains("wrong@"));
+    });
+    let (refused, is_connected, last) = ready("redis://127.0.0.1:1", 100);
+    assert!(refused.unwrap_err().contains("there is no connection") && !is_connected);
+    assert!(last.unwrap().contains("127.0.0.1:1"));
+}
+
+#[test]
+fn a_start_waits_for_its_server() {
+    with_each(|binary| {
+        let mut server = Server::start(binary);
+        server.kill();
+        let url = server.url("");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| ready(&url, 10_000));
+            std::thread::sleep(Duration::from_millis(300));
+            server.restart();
+            let (is_ready, is_connected, last) = waits.join().unwrap();
+            assert!(is_ready.is_ok() && is_connected && last.is_some(), "{is_ready:?}");
+        });
+    });
+}

@@ -224,3 +224,20 @@ fn leases_granted_within_a_reload_come_back() {
     node.take_lease("a");
     assert!(node.without_store(1).unwrap().allowed());
 }
+
+/// The node asks the store for the other ids, without a lease.
+#[test]
+fn records_of_leases_are_at_most_the_keys() {
+    let node = leasing(20);
+    for id in 0..50 {
+        node.take_lease(&id.to_string());
+    }
+    let ids = || node.limiter.counters().store().unwrap().leased_ids;
+    assert_eq!(ids(), 20);
+    assert!(block_on(node.all.spend("another", 3)).unwrap().allowed());
+    // Idle ids make room for others, without a sweep.
+    node.hand.advance(60_000 * MS);
+    node.take_lease("later");
+    assert!(here(&node.all, node.all.spend("later", 1)).unwrap().allowed());
+    assert!(ids() < 20);
+}
