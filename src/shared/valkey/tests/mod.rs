@@ -26,6 +26,7 @@ mod server;
 mod shards;
 mod speed;
 mod speed_exact;
+mod speed_node;
 mod tls;
 
 use std::time::Duration;

@@ -22,7 +22,7 @@ const ROUNDS: usize = 3;
 const AT_ONCE: [usize; 3] = [1, 16, 64];
 
 /// GCRA as users of Redis write it: one script, one time in seconds, an answer of four values, as redis-cell's.
-const PLAIN_GCRA: &str = "
+pub(super) const PLAIN_GCRA: &str = "
 local interval, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -94,7 +94,7 @@ fn cases(server: &Server) -> Vec<(&'static str, Call)> {
 
 /// CPU time.
 #[derive(Clone, Copy, Default)]
-struct Cpu {
+pub(super) struct Cpu {
     ns: u64,
     user_ticks: u64,
     system_ticks: u64,
@@ -102,7 +102,7 @@ struct Cpu {
 
 impl Cpu {
     /// The CPU time so far of the threads of a process that have this name; of all if it is empty.
-    fn of(pid: u32, thread: &str) -> Cpu {
+    pub(super) fn of(pid: u32, thread: &str) -> Cpu {
         let mut cpu = Cpu::default();
         for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
             let folder = task.unwrap().path();
@@ -120,7 +120,7 @@ impl Cpu {
         cpu
     }
 
-    fn since(self, before: Cpu) -> Cpu {
+    pub(super) fn since(self, before: Cpu) -> Cpu {
         Cpu {
             ns: self.ns - before.ns,
             user_ticks: self.user_ticks - before.user_ticks,
@@ -128,7 +128,7 @@ impl Cpu {
         }
     }
 
-    fn us_per_call(self, calls: usize) -> f64 {
+    pub(super) fn us_per_call(self, calls: usize) -> f64 {
         self.ns as f64 / 1e3 / calls as f64
     }
 }
