@@ -1,4 +1,4 @@
-//! Decides calls for untracked keys while the table is full, by one shared bucket a limit or without a bucket.
+//! Decides calls for untracked keys while the table is full, by one overflow bucket a limit or without a bucket.
 
 use crate::store::Outdated;
 use crate::store::cell::{Cell, Word};
@@ -28,11 +28,11 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 #[non_exhaustive]
 pub enum AtCap {
     /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because
-    /// other keys have used the units. When a key gets its own bucket, that bucket starts with the shared bucket's
+    /// other keys have used the units. When a key gets its own bucket, that bucket starts with the overflow bucket's
     /// debt.
     ///
-    /// The shared bucket has the limit's default. A call is denied if its id or its account has an override, or if it
-    /// has a factor: the shared debt cannot be counted in its units. A batch in which several untracked ids of one
+    /// The overflow bucket has the limit's default. A call is denied if its id or its account has an override, or if it
+    /// has a factor: its debt cannot be counted in its units. A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.
     #[default]
@@ -46,13 +46,13 @@ pub enum AtCap {
 /// The policy for a full table, and counters of the calls that it decided.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
-    /// Whether a snapshot with shared buckets was restored.
+    /// Whether a snapshot with overflow buckets was restored.
     has_restored: Switch,
     pub(crate) counts: OverflowCounts,
 }
 
 /// The bucket of each limit that its untracked keys share.
-pub(crate) struct SharedBuckets(Box<[OwnLine]>);
+pub(crate) struct OverflowBuckets(Box<[OwnLine]>);
 
 /// A cell on its own cache line.
 #[repr(align(64))]
@@ -61,7 +61,7 @@ struct OwnLine(Cell);
 /// The numbers of calls for untracked keys that found the table full, by how they were decided.
 #[derive(Default)]
 pub(crate) struct OverflowCounts {
-    pub(crate) shared: Figure,
+    pub(crate) overflowed: Figure,
     pub(crate) denied: Figure,
     pub(crate) allowed: Figure,
 }
@@ -72,26 +72,26 @@ impl Overflow {
         Overflow { at_cap, has_restored, counts: OverflowCounts::default() }
     }
 
-    /// Returns whether shared buckets can have debts, with which a new cell has to start.
+    /// Returns whether overflow buckets can have debts, with which a new cell has to start.
     #[inline]
-    pub(crate) fn has_shared(&self) -> bool {
+    pub(crate) fn has_overflow(&self) -> bool {
         // Relaxed: set before any other thread has the limiter.
         let is_any = self.at_cap == AtCap::Share || self.has_restored.load(Ordering::Relaxed);
         is_any && !fault::active(Fault::ForgetShared)
     }
 
-    /// Records that a shared bucket was restored. Its debt counts under any policy.
+    /// Records that an overflow bucket was restored. Its debt counts under any policy.
     #[cfg(feature = "snapshot")]
     pub(crate) fn note_restored(&self) {
-        // Relaxed: as in `has_shared`.
+        // Relaxed: as in `has_overflow`.
         self.has_restored.store(true, Ordering::Relaxed);
     }
 
-    /// Orders a call's store before its next load, on both sides of the shared bucket.
+    /// Orders a call's store before its next load, on both sides of the overflow bucket.
     ///
-    /// One side charges the shared bucket, fences, and looks whether the key has a cell by now. The other side inserts
-    /// a cell, fences, and reads the shared word. One of them sees the other. So no key is charged in both places
-    /// unless its cell starts with the shared debt.
+    /// One side charges the overflow bucket, fences, and looks whether the key has a cell by now. The other side inserts
+    /// a cell, fences, and reads the overflow bucket's word. One of them sees the other. So no key is charged in both places
+    /// unless its cell starts with its debt.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
             // SeqCst: on both sides a store must come before a load of another location (model
@@ -101,9 +101,9 @@ impl Overflow {
     }
 }
 
-impl SharedBuckets {
-    pub(crate) fn new(limits: usize) -> SharedBuckets {
-        SharedBuckets((0..limits).map(|_| OwnLine(Cell::new())).collect())
+impl OverflowBuckets {
+    pub(crate) fn new(limits: usize) -> OverflowBuckets {
+        OverflowBuckets((0..limits).map(|_| OwnLine(Cell::new())).collect())
     }
 
     fn cell(&self, limit: LimitIndex) -> Option<&Cell> {
@@ -141,7 +141,7 @@ impl SharedBuckets {
     pub(crate) fn migrate(
         &self,
         limit: LimitIndex,
-        before: &SharedBuckets,
+        before: &OverflowBuckets,
         converted: impl FnOnce(u64) -> Option<u64>,
     ) {
         let Some(cell) = self.cell(limit) else { return };
@@ -158,8 +158,8 @@ impl SharedBuckets {
 }
 
 impl OverflowCounts {
-    pub(crate) fn count_shared(&self) {
-        count(&self.shared, "shared");
+    pub(crate) fn count_overflowed(&self) {
+        count(&self.overflowed, "overflowed");
     }
 
     pub(crate) fn count_denied(&self) {

@@ -30,7 +30,7 @@ impl LimitsView<'_> {
         };
         match self.inner.overflow.at_cap {
             AtCap::Deny => denied(),
-            // The shared bucket's word is in the units of one limit: the default, without a factor.
+            // The overflow bucket's word is in the units of one limit: the default, without a factor.
             AtCap::Share if !self.generation.limits.is_default(key.tag, limit) => denied(),
             AtCap::Allow => {
                 counts.count_allowed();
@@ -42,11 +42,11 @@ impl LimitsView<'_> {
                 let floor_ns = self.inner.store.floor_ns();
                 let at_ns = now_ns.max(floor_ns);
                 let mut word = 0;
-                self.generation.update_shared(index, |current| {
+                self.generation.update_overflow(index, |current| {
                     word = current;
                     ask(current, at_ns).word
                 })?;
-                let to = ChargedTo::Shared;
+                let to = ChargedTo::Overflow;
                 let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
                 self.inner.overflow.fence();
                 // The key may have got a cell since. Or it had one that was charged after `at_ns`, became full and was
@@ -63,10 +63,10 @@ impl LimitsView<'_> {
                 };
                 if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
                     coverage::hit(Race::SharedRolledBack);
-                    self.undo_shared(key, word, spent);
+                    self.undo_overflow(key, word, spent);
                     return Ok(None);
                 }
-                counts.count_shared();
+                counts.count_overflowed();
                 Ok(Some(spent))
             }
         }

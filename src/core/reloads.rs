@@ -79,7 +79,7 @@ impl Reloads {
 }
 
 impl LimiterState {
-    /// Migrates all cells and shared buckets to `generation`, and publishes it again without the generation before.
+    /// Migrates all cells and overflow buckets to `generation`, and publishes it again without the generation before.
     pub(crate) fn renew(&self, generation: &Generation) -> Arc<Generation> {
         // No pin is held over the whole migration, so that retired segments can be freed on the way.
         let view = LimitsView { inner: self, generation };
@@ -88,7 +88,7 @@ impl LimiterState {
             part.renew(view);
         }
         for (index, _) in generation.limits.by_index() {
-            generation.migrate_shared(index);
+            generation.migrate_overflow(index);
         }
         let settled = Arc::new(generation.settled());
         #[cfg(tollgate_loom)]

@@ -63,7 +63,7 @@ impl ReturnableCharge {
                     // A default that has the limit of an override that has ended is another one.
                     let has_end = view.generation.limits.end_ns(tag).is_some();
                     // An override has no part in the bucket that untracked keys share.
-                    let is_bucket = self.to != ChargedTo::Shared || !tag.is_of_override();
+                    let is_bucket = self.to != ChargedTo::Overflow || !tag.is_of_override();
                     let is_same = *limit == self.limit && has_end == self.ends_ns.is_some();
                     let is_same = is_same && is_bucket;
                     if !is_same && !fault::active(Fault::ReturnByOldLimit) {
@@ -108,7 +108,7 @@ impl LimitsView<'_> {
     }
 
     /// Undoes a charge of the bucket that a limit's untracked keys share, which replaced the word `before`.
-    pub(super) fn undo_shared(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
+    pub(super) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
         let (rule, charge, read_ns) =
             (charged.limit.rule(), charged.charge, self.inner.clock.now_ns());
@@ -130,7 +130,7 @@ impl LimitsView<'_> {
         let mut step = |word| if word == 0 { None } else { step(word) };
         match to {
             ChargedTo::Nothing => Ok(()),
-            ChargedTo::Shared => self.generation.update_shared(key.key.limit, step),
+            ChargedTo::Overflow => self.generation.update_overflow(key.key.limit, step),
             ChargedTo::OwnCell => {
                 if self.change_known(key, &mut step) {
                     return Ok(());

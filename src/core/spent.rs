@@ -27,7 +27,7 @@ pub(crate) struct Charge {
 pub(crate) enum ChargedTo {
     OwnCell,
     /// The bucket that the limit's untracked keys share.
-    Shared,
+    Overflow,
     Nothing,
 }
 

@@ -141,7 +141,7 @@ impl LimiterState {
             retired: size.retired,
             put_off: size.put_off,
             // Relaxed: figures for people.
-            shared: counts.shared.load(Ordering::Relaxed),
+            overflowed: counts.overflowed.load(Ordering::Relaxed),
             denied_at_cap: counts.denied.load(Ordering::Relaxed),
             allowed_at_cap: counts.allowed.load(Ordering::Relaxed),
             ..self.sweeps.stats()

@@ -1,4 +1,4 @@
-//! A call's view: the limiter's shared state with one generation of limits. Charges, refunds and looks go through it.
+//! A call's view: the limiter's state with one generation of limits. Charges, refunds and looks go through it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,7 +125,7 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt
-    /// that its key may have from the shared bucket, and no earlier than the [eviction time
+    /// that its key may have from the overflow bucket, and no earlier than the [eviction time
     /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
     #[inline]
     fn starting_state(
@@ -138,7 +138,7 @@ impl<'g> LimitsView<'g> {
             return Ok((word, now_ns));
         }
         let mut debt = 0;
-        if self.inner.overflow.has_shared() {
+        if self.inner.overflow.has_overflow() {
             self.inner.overflow.fence();
             debt = self.generation.owed_by_untracked(key.key, key.tag)?;
         }
@@ -214,8 +214,8 @@ impl<'g> LimitsView<'g> {
                     let to = ChargedTo::OwnCell;
                     let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
                     if spent.charge.is_none() && is_new && word != 0 {
-                        // Denied by the shared bucket's debt: a new bucket without it would have allowed the call.
-                        self.inner.overflow.counts.count_shared();
+                        // Denied by the overflow bucket's debt: a new bucket without it would have allowed the call.
+                        self.inner.overflow.counts.count_overflowed();
                     }
                     return Ok(spent);
                 }
@@ -237,7 +237,7 @@ impl<'g> LimitsView<'g> {
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         match self.change(key, Absent::Leave, now_ns, &ask) {
-            // The key has no bucket. Its debt from the shared bucket is the debt of other keys as well, and stays.
+            // The key has no bucket. Its debt from the overflow bucket is the debt of other keys as well, and stays.
             Ok(RuleInput { word, at_ns, is_new: true }) if word != 0 => {
                 Ok(limit.rule().refund(word, at_ns, 0).decision)
             }

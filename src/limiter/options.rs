@@ -213,7 +213,7 @@ impl LimiterOptions {
     /// let share = LimiterOptions::default().max_keys(0).at_cap(AtCap::Share);
     /// let users = Limiter::with_options(limits, share).limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed());
-    /// assert!(!users.spend("bob", 1)?.allowed(), "both use the shared bucket");
+    /// assert!(!users.spend("bob", 1)?.allowed(), "both use the overflow bucket");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn at_cap(self, at_cap: AtCap) -> LimiterOptions {

@@ -1,4 +1,4 @@
-//! Models of the lock-free table under the whole limiter: the shared bucket of untracked keys, batches beside a
+//! Models of the lock-free table under the whole limiter: the overflow bucket of untracked keys, batches beside a
 //! migration.
 
 use super::*;
@@ -18,7 +18,7 @@ pub(super) fn migrate(limiter: &Limiter) {
     table.migrate(1, &limiter.inner.view(&crate::store::pin()));
 }
 
-/// Excluded: an untracked key is charged to the shared bucket, and admitted once more by its own bucket, for which an
+/// Excluded: an untracked key is charged to the overflow bucket, and admitted once more by its own bucket, for which an
 /// eviction has made room.
 fn overflow_vs_eviction_model() {
     let (limiter, _hand) = lock_free(1, 1, 1);
@@ -31,13 +31,13 @@ fn overflow_vs_eviction_model() {
     });
     let (untracked, evictor) = (untracked.join().unwrap(), evictor.join().unwrap());
     assert!(untracked ^ evictor, "one unit was there: {untracked} {evictor}");
-    count(if limiter.stats().shared > 0 { "shared" } else { "own" });
+    count(if limiter.stats().overflowed > 0 { "overflow" } else { "own" });
 }
 
 #[test]
 fn overflow_vs_eviction() {
     explore_bounded(SOME, overflow_vs_eviction_model);
-    assert_happened(&["shared", "own"]);
+    assert_happened(&["overflow", "own"]);
     assert!(coverage::count(Race::SharedRolledBack) > 0, "no charge was rolled back");
     for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
         fails_bounded(SOME, fault, "one unit was there: true true", overflow_vs_eviction_model);

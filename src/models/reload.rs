@@ -16,7 +16,7 @@ fn slow_down(limiter: &Limiter) {
 /// Excluded: a spend beside a reload is lost, or is counted in the units of the other limits.
 fn spend_vs_reload_on_locks_model() {
     let (clock, _hand) = Clock::manual();
-    // `Deny`, because a shared bucket would stop a call with old limits before it does harm.
+    // `Deny`, because an overflow bucket would stop a call with old limits before it does harm.
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).at_cap(AtCap::Deny);
     let limiter = Limiter::with_options(limits(2, 1), options);
     assert!(spend(&limiter, "A", 1));

@@ -44,7 +44,7 @@ impl Counters {
         add("tollgate_table_bytes", Gauge, "Memory of the table.", one(stats.bytes as u64));
         add("tollgate_swept_total", Counter, "Full buckets that were dropped.", one(stats.swept));
         add("tollgate_overflow_total", Counter, "Calls for new keys that found no room.", vec![
-            Sample { labels: vec![("outcome", "shared")], value: stats.shared },
+            Sample { labels: vec![("outcome", "overflowed")], value: stats.overflowed },
             Sample { labels: vec![("outcome", "denied")], value: stats.denied_at_cap },
             Sample { labels: vec![("outcome", "allowed")], value: stats.allowed_at_cap },
         ]);

@@ -5,7 +5,7 @@
 //! frame       kind 4, bytes 4, payload, sum 8
 //! limits      name, format, largest factor 8; in the order of their indices
 //! blocks      limit 4, until 8, id, has a reason 1, reason; right after the limits
-//! parameters  limit 4, algorithm 1, shared 8, end 8, three numbers 24, name
+//! parameters  limit 4, algorithm 1, overflow 8, end 8, three numbers 24, name
 //! owed        parameters 4, word 8, id; after the parameters
 //! records     lo 8, hi 8, word 8, parameters 4    or    id, word 8, parameters 4
 //! end         records 8, floor 8
@@ -118,7 +118,7 @@ pub(super) struct ParametersItem<'a> {
     /// The limit's position in the file.
     pub(super) limit: u32,
     /// The word of the bucket that untracked keys share; 0 for an override, whose ids have no part in it.
-    pub(super) shared: u64,
+    pub(super) overflow: u64,
     /// The override's end by the old limiter's clock; 0 without an end.
     pub(super) end_ns: u64,
     pub(super) parameters: Parameters<'a>,
@@ -137,7 +137,7 @@ impl ParametersItem<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.limit.to_le_bytes());
         out.push(self.parameters.algorithm);
-        out.extend(self.shared.to_le_bytes());
+        out.extend(self.overflow.to_le_bytes());
         out.extend(self.end_ns.to_le_bytes());
         self.parameters.numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
         write_bytes(self.parameters.name.as_bytes(), out);
@@ -200,9 +200,9 @@ impl<'a> Payload<'a> {
     pub(super) fn parameters(&mut self) -> Option<ParametersItem<'a>> {
         let limit = self.u32()?;
         let algorithm = self.u8()?;
-        let ([shared, end_ns], numbers) = (self.u64s()?, self.u64s()?);
+        let ([overflow, end_ns], numbers) = (self.u64s()?, self.u64s()?);
         let parameters = Parameters { algorithm, numbers, name: self.text()? };
-        Some(ParametersItem { limit, shared, end_ns, parameters })
+        Some(ParametersItem { limit, overflow, end_ns, parameters })
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     fn parameters_read_back_and_a_part_fails() {
         for (algorithm, name) in [(0, "a rule"), (1, ""), (4, "")] {
             let parameters = Parameters { algorithm, numbers: [1, 2, 3], name };
-            let item = ParametersItem { limit: 9, shared: 5, end_ns: 6, parameters };
+            let item = ParametersItem { limit: 9, overflow: 5, end_ns: 6, parameters };
             let mut bytes = Vec::new();
             item.write(&mut bytes);
             assert_eq!(bytes.len(), MIN_PARAMETERS_BYTES + name.len());

@@ -68,9 +68,9 @@ struct UntrackedWord {
 /// them.
 #[derive(Default)]
 struct UntrackedDebts {
-    /// The shared bucket of each limit.
-    shared: HashMap<LimitIndex, UntrackedWord>,
-    /// Those of the file's overrides, which have no part in the shared bucket. Only of ids and accounts that have an
+    /// The overflow bucket of each limit.
+    overflow: HashMap<LimitIndex, UntrackedWord>,
+    /// Those of the file's overrides, which have no part in the overflow bucket. Only of ids and accounts that have an
     /// override in the new limits.
     by_override: HashMap<(LimitIndex, OwnedId), UntrackedWord>,
     /// The ids and the accounts with an override in the new limits; made with the first override of the file.
@@ -94,7 +94,7 @@ impl UntrackedDebts {
         let ids = [Some(key.id), account_of(format, key.id)];
         let mut ids = ids.into_iter().flatten();
         let by_override = ids.find_map(|id| self.by_override.get(&(key.limit, OwnedId::new(id))));
-        by_override.or_else(|| self.shared.get(&key.limit)).copied()
+        by_override.or_else(|| self.overflow.get(&key.limit)).copied()
     }
 }
 
@@ -220,18 +220,18 @@ impl Restorer {
             )));
         }
         let parameters = FileParameters { old, until_ns, limit: Some(index) };
-        if item.shared != 0 {
-            self.set_shared(&parameters, index, item.shared)?;
+        if item.overflow != 0 {
+            self.set_overflow(&parameters, index, item.overflow)?;
             let position = self.parameters.len() as u32;
-            let word = UntrackedWord { parameters: position, word: item.shared };
-            self.untracked.shared.insert(index, word);
+            let word = UntrackedWord { parameters: position, word: item.overflow };
+            self.untracked.overflow.insert(index, word);
         }
         self.parameters.push(parameters);
         Ok(())
     }
 
-    /// Sets a limit's shared bucket to a word of the file. It does nothing if the limit has no default.
-    fn set_shared(
+    /// Sets a limit's overflow bucket to a word of the file. It does nothing if the limit has no default.
+    fn set_overflow(
         &self,
         parameters: &FileParameters,
         index: LimitIndex,
@@ -244,7 +244,7 @@ impl Restorer {
             && let Some(word) = self.convert(parameters, new, word)?
         {
             // This cannot fail for a newer generation, because there is none.
-            let _ = generation.update_shared(index, |_| Some(word));
+            let _ = generation.update_overflow(index, |_| Some(word));
             self.limiter.inner.overflow.note_restored();
         }
         Ok(())

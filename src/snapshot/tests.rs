@@ -353,7 +353,7 @@ fn a_factors_slower_drips_are_persisted() {
 }
 
 #[test]
-fn untracked_keys_owe_their_shared_bucket() {
+fn untracked_keys_owe_their_overflow_bucket() {
     let limit = Limit::new(10, 1, ms(1000)).unwrap();
     let limits = || Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
     let folder = tempfile::tempdir().unwrap();
@@ -365,7 +365,7 @@ fn untracked_keys_owe_their_shared_bucket() {
         let handle = limiter.limit("A").unwrap();
         assert!(handle.spend("first", 1).unwrap().allowed());
         assert!(handle.spend("newcomer", 8).unwrap().allowed());
-        assert_eq!(limiter.stats().shared, 1);
+        assert_eq!(limiter.stats().overflowed, 1);
         limiter.snapshot_at(&path, || 0).unwrap();
         for at_cap in [AtCap::Share, AtCap::Deny, AtCap::Allow] {
             let options = options.clone().at_cap(at_cap);

@@ -58,11 +58,11 @@ pub(super) fn write<W: Write>(
     writer.end(inner.store.floor_ns(), blocks)
 }
 
-/// The limits, largest factors and shared buckets at the start of a snapshot, with everything that was charged before.
+/// The limits, largest factors and overflow buckets at the start of a snapshot, with everything that was charged before.
 struct SnapshotLimits {
     limits: Arc<Limits>,
     factors: Vec<Factor>,
-    shared: Vec<u64>,
+    overflow: Vec<u64>,
     /// The overrides of limits whose untracked keys have debts. The word is the debt that the override's id has from the
     /// time when it was untracked itself, 0 for none.
     owed: Vec<(LimitTag, u64, OwnedId)>,
@@ -73,16 +73,16 @@ impl SnapshotLimits {
         let guard = pin();
         let generation = inner.generation.get(&guard);
         let limits = generation.limits.clone();
-        let (factors, shared): (_, Vec<u64>) = limits
+        let (factors, overflow): (_, Vec<u64>) = limits
             .by_index()
             .map(|(index, _)| {
-                // The shared word has not moved to a newer generation, because reloads are held off.
-                let shared = generation.shared_word(index).unwrap_or(0);
-                (generation.largest_factors.get(index), shared)
+                // The word of the overflow bucket has not moved to a newer generation, because reloads are held off.
+                let overflow = generation.overflow_word(index).unwrap_or(0);
+                (generation.largest_factors.get(index), overflow)
             })
             .unzip();
         let mut owed = Vec::new();
-        if generation.has_owed() || shared.iter().any(|&word| word != 0) {
+        if generation.has_owed() || overflow.iter().any(|&word| word != 0) {
             owed.extend(limits.overrides_by_id().filter_map(|given| {
                 let key = KeyRef { limit: given.limit, id: given.id };
                 // `None`: by its override the id has no limit, and no debt.
@@ -91,22 +91,23 @@ impl SnapshotLimits {
                     return None;
                 }
                 let word = tag.map_or(0, |tag| generation.owed_by_override(key, tag));
-                let has_shared = shared.get(given.limit.0 as usize).is_some_and(|&word| word != 0);
+                let has_overflow =
+                    overflow.get(given.limit.0 as usize).is_some_and(|&word| word != 0);
                 let tag = tag.unwrap_or(given.tag);
-                (word != 0 || has_shared).then(|| (tag, word, OwnedId::new(given.id)))
+                (word != 0 || has_overflow).then(|| (tag, word, OwnedId::new(given.id)))
             }));
         }
-        SnapshotLimits { limits, factors, shared, owed }
+        SnapshotLimits { limits, factors, overflow, owed }
     }
 
     /// Returns the parameters of a limit tag. `None` if it has no limit.
     fn parameters(&self, tag: LimitTag) -> Option<ParametersItem<'_>> {
         let LimitIndex(limit) = tag.limit()?;
         let parameters = old_limit::encode(self.limits.limit_at(tag)?);
-        let shared = if tag.numbers() == 0 { self.shared.get(limit as usize) } else { None };
-        let shared = shared.copied().unwrap_or(0);
+        let overflow = if tag.numbers() == 0 { self.overflow.get(limit as usize) } else { None };
+        let overflow = overflow.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(tag).unwrap_or(0);
-        Some(ParametersItem { limit, shared, end_ns, parameters })
+        Some(ParametersItem { limit, overflow, end_ns, parameters })
     }
 }
 
@@ -139,7 +140,7 @@ impl<W: Write> Writer<'_, W> {
         self.frames.write(FrameKind::Limits, &payload)
     }
 
-    /// Writes the parameters of all defaults, with their shared buckets.
+    /// Writes the parameters of all defaults, with their overflow buckets.
     fn write_defaults(&mut self) -> io::Result<()> {
         let limits = &self.limits.limits;
         for (index, _) in limits.by_index() {

@@ -41,7 +41,7 @@ pub(crate) enum Race {
     HelpedTwice,
     /// A migration was completed.
     Completed,
-    /// A charge to the shared bucket was undone.
+    /// A charge to the overflow bucket was undone.
     SharedRolledBack,
     /// A bucket that was full by its limit stayed because of a factor that it may have been charged with.
     KeptByFactor,

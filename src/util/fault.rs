@@ -95,11 +95,11 @@ pub(crate) enum Fault {
     PushByStore,
     /// A segment is retired before it is unlinked.
     RetireLinked,
-    /// The new cell of an untracked key starts without the shared bucket's debt.
+    /// The new cell of an untracked key starts without the overflow bucket's debt.
     ForgetShared,
-    /// A call that has charged the shared bucket does not look for the key's own cell again.
+    /// A call that has charged the overflow bucket does not look for the key's own cell again.
     NoSecondLook,
-    /// The two sides of the shared bucket have no fence.
+    /// The two sides of the overflow bucket have no fence.
     NoFence,
     /// A bucket counts as full a millisecond before its algorithm says so.
     FullEarly,

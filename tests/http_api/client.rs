@@ -1,4 +1,4 @@
-//! Client addresses: clients cannot choose theirs, and an unknown one is an error, not a shared bucket.
+//! Client addresses: clients cannot choose theirs, and an unknown one is an error, not an overflow bucket.
 #![cfg(feature = "http")]
 
 use std::net::{IpAddr, SocketAddr};

@@ -117,7 +117,7 @@ fn denied_batch_returns_both_shared_charges() {
         assert!(own.spend("the one key", 1).unwrap().allowed());
         let members = [own.member("a").cost(3), own.member("b").cost(4), then.member("c")];
         assert!(!limiter.batch(&members).spend().unwrap().allowed());
-        assert_eq!(limiter.stats().shared, 2, "both were charged to the shared bucket");
+        assert_eq!(limiter.stats().overflowed, 2, "both were charged to the overflow bucket");
         let left = own.check("any", 0).unwrap();
         assert!(left.reset_in().is_zero(), "{limit:?}: {left:?}");
         assert!(own.spend("any", 9).unwrap().allowed(), "{limit:?}");

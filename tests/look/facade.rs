@@ -37,7 +37,7 @@ fn a_recorder_gets_the_counters() {
         ("tollgate_shadow_denied_total limit=A", 2),
         ("tollgate_shadow_denied_total limit=B", 2),
         ("tollgate_errors_total limit=A", 0),
-        ("tollgate_overflow_total outcome=shared", 0),
+        ("tollgate_overflow_total outcome=overflowed", 0),
         ("tollgate_swept_total ", 0),
         ("tollgate_reload_errors_total ", 0),
     ];

@@ -118,7 +118,7 @@ fn receipt_before_many_reloads_returns_nothing() {
 }
 
 /// The bucket that untracked keys share is the default's. A receipt of the default found its own limit again in an override, and
-/// lowered the shared bucket of the next default.
+/// lowered the overflow bucket of the next default.
 #[test]
 fn receipt_leaves_the_shared_bucket_of_another_default() {
     let limits = |count, own: Option<u64>| {

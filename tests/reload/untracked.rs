@@ -54,7 +54,7 @@ fn an_id_with_an_override_shares_no_bucket() {
         assert!(!vip.allowed() && vip.retry_in() > seconds(0), "{engine:?}: {vip:?}");
         assert_eq!(a.spend("other", 1).unwrap().remaining(), Some(5), "{engine:?}");
         let stats = limiter.stats();
-        assert_eq!((stats.shared, stats.denied_at_cap), (2, 1), "{engine:?}");
+        assert_eq!((stats.overflowed, stats.denied_at_cap), (2, 1), "{engine:?}");
         make_room(&limiter);
         assert_eq!(a.spend("vip", 1).unwrap().remaining(), Some(4), "{engine:?}: its own");
     }
@@ -91,7 +91,7 @@ fn ended_overrides_id_is_an_untracked_key() {
     }
 }
 
-/// Under a factor a window's word means something else, and a reservation in a shared bucket may be
+/// Under a factor a window's word means something else, and a reservation in an overflow bucket may be
 /// another id's.
 #[test]
 fn untracked_key_with_factor_shares_no_bucket() {

@@ -37,7 +37,7 @@ fn left(limiter: &Limiter) -> Vec<u64> {
 /// The bursts of the overrides.
 type Bursts = [Option<u64>; 2];
 
-/// Spends 7 of 10 as "vip" from the shared bucket, and later 2 as "another"; then the overrides change to `in_file`.
+/// Spends 7 of 10 as "vip" from the overflow bucket, and later 2 as "another"; then the overrides change to `in_file`.
 fn spent(
     make: fn(u64) -> Limit,
     options: LimiterOptions,
@@ -107,7 +107,7 @@ fn restored_override_begins_with_its_debt() {
             let limits = limits(ALGORITHMS[1], with_override);
             let restored = Limiter::restore(limits, options.max_keys(10), &path).unwrap().0;
             let own = restored.limit("Own").unwrap();
-            // The shared bucket has what "another" has spent as well.
+            // The overflow bucket has what "another" has spent as well.
             let most = if in_file == with_override { 30 } else { 10 };
             assert!(!own.spend("vip", most + 1).unwrap().allowed(), "{engine:?} {in_file:?}");
             assert!(own.spend("vip", most).unwrap().allowed(), "{engine:?} {in_file:?}");

@@ -117,7 +117,7 @@ fn check_at_cap_answers_for_untracked_id() {
             let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0));
             let a = limiter.limit("A").unwrap();
             (0..10).for_each(|id| assert!(spend(&a, id)));
-            // With `Share` these untracked keys empty the shared bucket.
+            // With `Share` these untracked keys empty the overflow bucket.
             (0..BURST).for_each(|id| assert_eq!(spend(&a, 100 + id), at_cap != AtCap::Deny));
             let checked = a.check(50, 0).unwrap().remaining();
             assert_eq!(checked, Some(left), "{engine:?} {at_cap:?}");
@@ -137,7 +137,7 @@ fn callers_sweep_without_a_sweeper() {
     hand.advance(SECOND);
     (800..950).for_each(|id| assert!(spend(&a, id)));
     let stats = limiter.stats();
-    assert_eq!((stats.steps, stats.shared), (0, 0), "no key lacked room, and no sweeper ran");
+    assert_eq!((stats.steps, stats.overflowed), (0, 0), "no key lacked room, and no sweeper ran");
     assert!(stats.cells <= 760, "calls drop full cells above three quarters of the cap: {stats:?}");
 }
 
@@ -150,9 +150,9 @@ fn untracked_keys_share_a_bucket_and_its_debt() {
         assert!(spend(&a, 1) && spend(&a, 2), "{engine:?}");
         assert_eq!(a.check(3, 1).unwrap().remaining(), Some(0), "{engine:?}: their third unit");
         assert!(spend(&a, 3) && !spend(&a, 1) && !spend(&a, 4), "{engine:?}: three units in all");
-        assert_eq!(drain(&b, 1), BURST, "{engine:?}: B has its own shared bucket");
-        assert_eq!(limiter.stats().shared, 9, "{engine:?}");
-        // There is room again. The key's own cell starts with the debt of the shared bucket.
+        assert_eq!(drain(&b, 1), BURST, "{engine:?}: B has its own overflow bucket");
+        assert_eq!(limiter.stats().overflowed, 9, "{engine:?}");
+        // There is room again. The key's own cell starts with the debt of the overflow bucket.
         hand.advance(SECOND);
         assert!(limiter.limit("A").unwrap().reset(0).unwrap().allowed());
         sweep_all(&limiter);
@@ -274,7 +274,7 @@ fn sweep_drops_a_bucket_exactly_when_full() {
     }
 }
 
-/// Between an untracked key's search for its cell and the charge to the shared bucket, another call inserts
+/// Between an untracked key's search for its cell and the charge to the overflow bucket, another call inserts
 /// and charges a cell for the key, the cell becomes full, and a sweep drops it.
 #[test]
 fn untracked_key_is_not_charged_twice_at_once() {
@@ -306,11 +306,11 @@ fn untracked_key_is_not_charged_twice_at_once() {
         assert_eq!(in_hook.stats().cells, 0);
     };
     // The first spend that the limiter asks of the algorithm is for the missing cell, the second for the
-    // shared bucket.
+    // overflow bucket.
     *pending.lock().unwrap() = Some((1, Box::new(run)));
     let allowed = spend(&a, 1);
     assert!(pending.lock().unwrap().is_none(), "the interruption ran within the call");
     assert!(allowed, "after a second one unit has refilled");
     assert!(!spend(&a, 1), "a second unit at that time exceeds the burst of one");
-    assert_eq!(limiter.stats().shared, 0, "its own bucket was charged");
+    assert_eq!(limiter.stats().overflowed, 0, "its own bucket was charged");
 }

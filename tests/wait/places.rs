@@ -133,7 +133,7 @@ fn untracked_keys_beyond_cap_follow_the_policy() {
     let place = |id: &str| shared.reserve(id, 1, Duration::MAX).unwrap();
     let places = [place("a"), place("b"), place("c")];
     assert_eq!(places.each_ref().map(Reservation::wait), [0, 10, 20].map(ms));
-    // The last place of the shared bucket goes back. It has no list of vacant places.
+    // The last place of the overflow bucket goes back. It has no list of vacant places.
     let [_a, b, c] = places;
     c.cancel();
     assert_eq!(place("d").wait(), ms(20));

@@ -20,7 +20,7 @@ const HOT_KEYS: u64 = 8;
 /// The number of keys that come and go: in rounds in which the table grows, and in those in which it
 /// shrinks.
 const KEYS: [u64; 2] = [2_000, 40];
-/// Too many for a run to reach the cap or the pressure before it, where the shared bucket decides.
+/// Too many for a run to reach the cap or the pressure before it, where the overflow bucket decides.
 const MAX_KEYS: usize = 8_000;
 const _: () = assert!(HOT_KEYS + KEYS[0] < MAX_KEYS as u64 / 2 && KEYS[1] < KEYS[0]);
 /// The lag of the sweeper's clock, so that a sweep decides few calls: only those of threads that stalled in

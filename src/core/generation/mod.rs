@@ -7,7 +7,7 @@ mod owed;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use crate::core::at_cap::SharedBuckets;
+use crate::core::at_cap::OverflowBuckets;
 use crate::core::largest_factors::LargestFactors;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
@@ -27,7 +27,7 @@ pub(crate) struct Generation {
     pub(crate) limits: Arc<Limits>,
     pub(crate) largest_factors: LargestFactors,
     pub(crate) tallies: Tallies,
-    shared: Arc<SharedBuckets>,
+    overflow: Arc<OverflowBuckets>,
     /// Set once, before the generation is published.
     owed: OnceLock<OwedByOverrides>,
     /// How debts under the limits before are converted to these.
@@ -82,7 +82,7 @@ impl Generation {
         Generation { before, ..next }
     }
 
-    /// Makes a generation with shared buckets that were never charged, without the one before.
+    /// Makes a generation with overflow buckets that were never charged, without the one before.
     fn new(
         number: u64,
         (limits, at_ns): (Limits, u64),
@@ -93,7 +93,7 @@ impl Generation {
         Generation {
             number,
             accounts: Arc::new(ByAccount::new(&limits, store)),
-            shared: Arc::new(SharedBuckets::new(limits.count())),
+            overflow: Arc::new(OverflowBuckets::new(limits.count())),
             limits: Arc::new(limits),
             largest_factors,
             tallies,
@@ -106,7 +106,7 @@ impl Generation {
         }
     }
 
-    /// Makes the same generation without the one before, once no word is under the limits before and all shared buckets
+    /// Makes the same generation without the one before, once no word is under the limits before and all overflow buckets
     /// are migrated.
     pub(crate) fn settled(&self) -> Generation {
         Generation {
@@ -114,7 +114,7 @@ impl Generation {
             limits: self.limits.clone(),
             largest_factors: self.largest_factors.extended(self.limits.count()),
             tallies: self.tallies.and_more(self.limits.count()),
-            shared: self.shared.clone(),
+            overflow: self.overflow.clone(),
             owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default().into(),
             carry_over: self.carry_over,
             at_ns: self.at_ns,
@@ -149,17 +149,17 @@ impl Generation {
 
     /// Returns the word of the bucket that a limit's untracked keys share.
     ///
-    /// While a reload runs, the shared bucket of the generation before stays open until it is charged: calls for keys
+    /// While a reload runs, the overflow bucket of the generation before stays open until it is charged: calls for keys
     /// whose cells are still under the limits before use it. A key's calls use one bucket or the other, because all
     /// words of its shard are of one generation.
     #[inline]
-    pub(crate) fn shared_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
+    pub(crate) fn overflow_word(&self, limit: LimitIndex) -> Result<u64, Outdated> {
         if let Some(before) = self.before()
-            && before.shared.word(limit) != Ok(0)
+            && before.overflow.word(limit) != Ok(0)
         {
-            self.migrate_shared(limit);
+            self.migrate_overflow(limit);
         }
-        self.shared.word(limit)
+        self.overflow.word(limit)
     }
 
     /// Returns the word that a key's new cell begins with: the debt that the key may have from the time when it was
@@ -169,7 +169,7 @@ impl Generation {
         key: KeyRef<'_>,
         tag: LimitTag,
     ) -> Result<u64, Outdated> {
-        let word = self.shared_word(key.limit)?;
+        let word = self.overflow_word(key.limit)?;
         if !tag.is_of_override() {
             return Ok(word);
         }
@@ -197,25 +197,25 @@ impl Generation {
     }
 
     /// Changes the word of the bucket that a limit's untracked keys share.
-    pub(crate) fn update_shared(
+    pub(crate) fn update_overflow(
         &self,
         limit: LimitIndex,
         step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), Outdated> {
-        self.migrate_shared(limit);
-        self.shared.update(limit, step)
+        self.migrate_overflow(limit);
+        self.overflow.update(limit, step)
     }
 
-    /// Freezes the limit's shared bucket of the generation before, and seeds this generation's with the converted word.
-    pub(crate) fn migrate_shared(&self, limit: LimitIndex) {
+    /// Freezes the limit's overflow bucket of the generation before, and seeds this generation's with the converted word.
+    pub(crate) fn migrate_overflow(&self, limit: LimitIndex) {
         if let Some(before) = self.before() {
-            let converted = |word| self.shared_converted(before, limit, word);
-            self.shared.migrate(limit, &before.shared, converted);
+            let converted = |word| self.overflow_converted(before, limit, word);
+            self.overflow.migrate(limit, &before.overflow, converted);
         }
     }
 
-    /// Converts a word of a limit's shared bucket in the generation before.
-    pub(crate) fn shared_converted(
+    /// Converts a word of a limit's overflow bucket in the generation before.
+    pub(crate) fn overflow_converted(
         &self,
         before: &Generation,
         limit: LimitIndex,

@@ -1,4 +1,4 @@
-//! Keeps the debts that ids have from the shared bucket of their limit when they get an override.
+//! Keeps the debts that ids have from the overflow bucket of their limit when they get an override.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId};
 
 /// The words with which the cells of overrides begin, by the override's id, each with its limit's tag.
 ///
-/// Ids with an override do not use the shared bucket. So these words do not change while their limits apply.
+/// Ids with an override do not use the overflow bucket. So these words do not change while their limits apply.
 #[derive(Default)]
 pub(super) struct OwedByOverrides(HashMap<(LimitIndex, OwnedId), (LimitTag, u64)>);
 
 impl OwedByOverrides {
-    /// Computes the debts of a generation that has replaced `before`. The shared buckets of `before` are frozen.
+    /// Computes the debts of a generation that has replaced `before`. The overflow buckets of `before` are frozen.
     pub(super) fn new(generation: &Generation, before: &Generation) -> OwedByOverrides {
-        let is_any = |limit| before.shared.last_word(limit) != 0;
+        let is_any = |limit| before.overflow.last_word(limit) != 0;
         if !before.has_owed() && !before.limits.by_index().any(|(limit, _)| is_any(limit)) {
             return OwedByOverrides::default();
         }
@@ -66,7 +66,7 @@ impl Generation {
         let old = before.limits.tag_of(key, self.at_ns)?;
         let word = match old.is_of_override() {
             true => before.owed_by_override(key, old),
-            false => before.shared.last_word(key.limit),
+            false => before.overflow.last_word(key.limit),
         };
         self.convert(before.limits.limit_at(old)?, self.limits.limit_at(tag)?, word)
     }

@@ -152,7 +152,7 @@ impl KeyedLimit {
     /// A check does not ask whether the table has room for a new id. For a new id at the
     /// [cap](crate::LimiterOptions::max_keys) it returns the decision of a full bucket, also under
     /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied. Under
-    /// [`AtCap::Share`](crate::options::AtCap::Share) it returns the shared bucket's decision (an id with an override
+    /// [`AtCap::Share`](crate::options::AtCap::Share) it returns the overflow bucket's decision (an id with an override
     /// does not share that bucket).
     ///
     /// # Errors
