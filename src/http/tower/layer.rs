@@ -20,7 +20,7 @@ use crate::http::{Fields, SetupError, Style};
 use crate::limiter::Limiter;
 
 /// The state that all clones of a layer and its services share.
-pub(crate) struct Shared {
+pub(crate) struct LayerState {
     pub(crate) rules: Rules,
     pub(crate) responder: Responder,
     /// Whether gRPC requests get gRPC's own answers.
@@ -38,7 +38,7 @@ pub(crate) enum Responder {
     Custom(CustomResponder),
 }
 
-impl Shared {
+impl LayerState {
     pub(crate) fn respond(&self, denial: &Denial<'_>) -> Response<Bytes> {
         match (&self.responder, self.protocol(denial.request)) {
             (Responder::Custom(respond), _) => respond(denial),
@@ -102,7 +102,7 @@ impl Shared {
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer {
-    shared: Arc<Shared>,
+    state: Arc<LayerState>,
 }
 
 impl RateLimitLayer {
@@ -142,7 +142,7 @@ impl RateLimitLayer {
 
     /// Returns the switch that this layer shares with its clones and their services.
     pub fn switch(&self) -> Switch {
-        self.shared.switch.clone()
+        self.state.switch.clone()
     }
 }
 
@@ -150,16 +150,16 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit::new(inner, Arc::clone(&self.shared))
+        RateLimit::new(inner, Arc::clone(&self.state))
     }
 }
 
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("rules", &self.shared.rules.names())
-            .field("permissive", &self.shared.permissive)
-            .field("switch", &self.shared.switch)
+            .field("rules", &self.state.rules.names())
+            .field("permissive", &self.state.permissive)
+            .field("switch", &self.state.switch)
             .finish_non_exhaustive()
     }
 }
@@ -445,7 +445,7 @@ impl RateLimitBuilder {
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, SetupError> {
         let layer = self.build_any()?;
-        if let Some(rule) = layer.shared.rules.rules.iter().find(|rule| rule.asks_store()) {
+        if let Some(rule) = layer.state.rules.rules.iter().find(|rule| rule.asks_store()) {
             let text = format!(
                 "{}: its rule may ask a store, so the layer needs build_with_store()",
                 rule.name()
@@ -479,8 +479,8 @@ impl RateLimitBuilder {
         };
         let (responder, grpc, permissive) = (self.responder, self.grpc, self.permissive);
         let switch = Switch::new();
-        let shared = Shared { rules, responder, grpc, permissive, on_request, switch };
-        Ok(RateLimitLayer { shared: Arc::new(shared) })
+        let state = LayerState { rules, responder, grpc, permissive, on_request, switch };
+        Ok(RateLimitLayer { state: Arc::new(state) })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::decision::Decision;
 use crate::http::Fields;
 use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
-use crate::http::tower::layer::Shared;
+use crate::http::tower::layer::LayerState;
 use crate::http::tower::outcome::OnResponse;
 use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 
@@ -53,7 +53,7 @@ use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<LayerState>,
 }
 
 /// The limits' decision on a request that is served in any case: an extension of requests behind a
@@ -211,7 +211,7 @@ pin_project! {
         Inner {
             #[pin]
             future: F,
-            outcome: Option<(RequestOutcome, Arc<Shared>)>,
+            outcome: Option<(RequestOutcome, Arc<LayerState>)>,
             on_response: Option<Box<OnResponse>>,
         },
         Answered { response: Option<Box<Response<Bytes>>> },
@@ -219,8 +219,8 @@ pin_project! {
 }
 
 impl<S> RateLimit<S> {
-    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> RateLimit<S> {
-        RateLimit { inner, shared }
+    pub(crate) fn new(inner: S, state: Arc<LayerState>) -> RateLimit<S> {
+        RateLimit { inner, state }
     }
 }
 
@@ -237,13 +237,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S::Future> {
-        let shared = &self.shared;
-        if !shared.switch.enabled() {
+        let state = &self.state;
+        if !state.switch.enabled() {
             return served(self.inner.call(request), None, None);
         }
         let (parts, body) = request.into_parts();
-        let on_response = shared.before(&parts);
-        let asked = shared.rules.ask(&parts);
+        let on_response = state.before(&parts);
+        let asked = state.rules.ask(&parts);
         self.go_on(asked, (parts, body), on_response)
     }
 }
@@ -260,18 +260,18 @@ impl<S> RateLimit<S> {
     where
         S: Service<Request<B>, Response = Response<R>>,
     {
-        let shared = &self.shared;
-        if !shared.permissive {
+        let state = &self.state;
+        if !state.permissive {
             match &asked {
                 Ok((decision, _)) if decision.allowed() => {}
                 Ok((decision, outcome)) => {
-                    let response = shared.deny(*decision, outcome.as_ref(), on_response, &parts);
+                    let response = state.deny(*decision, outcome.as_ref(), on_response, &parts);
                     return answered(response);
                 }
-                Err(rejection) => return answered(shared.reject(rejection, &parts)),
+                Err(rejection) => return answered(state.reject(rejection, &parts)),
             }
         } else {
-            let report = shared.report(&asked);
+            let report = state.report(&asked);
             let report = match parts.extensions.remove::<Report>() {
                 Some(outer) => outer.joined(report),
                 None => report,
@@ -282,7 +282,7 @@ impl<S> RateLimit<S> {
             asked = with_outcome(asked);
         }
         let outcome = asked.ok().and_then(|(_, outcome)| outcome);
-        let outcome = outcome.map(|outcome| (outcome, Arc::clone(shared)));
+        let outcome = outcome.map(|outcome| (outcome, Arc::clone(state)));
         served(self.inner.call(Request::from_parts(parts, body)), outcome, on_response)
     }
 }
@@ -295,7 +295,7 @@ fn with_outcome(asked: Asked) -> Asked {
     Ok((decision, outcome.or_else(|| Some(RequestOutcome::new(decision)))))
 }
 
-impl Shared {
+impl LayerState {
     /// Calls the layer's function for requests.
     #[inline]
     pub(crate) fn before(&self, parts: &Parts) -> Option<Box<OnResponse>> {
@@ -393,7 +393,7 @@ impl Shared {
 
 fn served<F>(
     future: F,
-    outcome: Option<(RequestOutcome, Arc<Shared>)>,
+    outcome: Option<(RequestOutcome, Arc<LayerState>)>,
     on_response: Option<Box<OnResponse>>,
 ) -> ResponseFuture<F> {
     ResponseFuture { state: State::Inner { future, outcome, on_response } }
@@ -413,11 +413,11 @@ where
         match self.project().state.project() {
             StateProj::Inner { future, outcome, on_response } => {
                 let mut response = ready!(future.poll(context))?;
-                if let Some((mut outcome, shared)) = outcome.take() {
-                    shared.finish(&mut outcome, &mut response);
+                if let Some((mut outcome, state)) = outcome.take() {
+                    state.finish(&mut outcome, &mut response);
                     if let Some(on_response) = on_response.take() {
                         let denied_within = response.extensions().get::<Denied>().is_some();
-                        shared.tell(*on_response, &outcome, &mut response);
+                        state.tell(*on_response, &outcome, &mut response);
                         if denied_within {
                             response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
                         }

@@ -60,9 +60,9 @@ fn spend_known<const N: usize>(
     members: &[Member<'_>; N],
     tell: Tell<'_>,
 ) -> Option<Decision> {
-    let shared = &*limiter.inner;
+    let inner = &*limiter.inner;
     // A custom clock may panic in a return, which the general way is prepared for.
-    if !shared.is_enabled() || shared.blocks.is_any() || shared.clock.is_custom() {
+    if !inner.is_enabled() || inner.blocks.is_any() || inner.clock.is_custom() {
         return None;
     }
     for member in members {
@@ -73,12 +73,12 @@ fn spend_known<const N: usize>(
     let members = in_order_of_keys(members)?;
     // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a return makes
     // one under a pin that may last.
-    if shared.clock.is_quick()
+    if inner.clock.is_quick()
         && let Some(guard) = read()
     {
         return spend_with_guard(limiter, &guard, &members, None, tell);
     }
-    let read_ns = (!shared.clock.is_quick()).then(|| shared.clock.now_ns());
+    let read_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
     spend_with_guard(limiter, &pin(), &members, read_ns, tell)
 }
 
@@ -91,8 +91,8 @@ fn spend_with_guard<const N: usize>(
     read_ns: Option<u64>,
     tell: Tell<'_>,
 ) -> Option<Decision> {
-    let shared = &*limiter.inner;
-    let Store::LockFree(table) = &shared.store else { return None };
+    let inner = &*limiter.inner;
+    let Store::LockFree(table) = &inner.store else { return None };
     // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
     let homes = all(array::from_fn(|at| {
         let home = home(table, guard, members[at].member)?;
@@ -101,10 +101,10 @@ fn spend_with_guard<const N: usize>(
         }
         Some(home)
     }))?;
-    let view = shared.view(guard);
+    let view = inner.view(guard);
     let now_ns = match read_ns {
         Some(now_ns) => now_ns,
-        None => shared.clock.quick_now_ns()?,
+        None => inner.clock.quick_now_ns()?,
     };
     // Find each slot and decide each member by its word.
     let mut is_allowed = true;

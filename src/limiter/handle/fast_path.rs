@@ -50,8 +50,8 @@ impl KeyedLimit {
     /// The caller's type of id and the kind of call are known where this is compiled, so one arm is left.
     #[inline(always)]
     pub(super) fn call(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
-        let shared = &*self.limiter.inner;
-        if !shared.is_enabled() || (call.can_be_denied() && shared.blocks.is_any()) {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() || (call.can_be_denied() && inner.blocks.is_any()) {
             return self.call_with_checks(id, call, None);
         }
         visit_plain_bytes(self.format, &id, Decide { handle: self, id, call })
@@ -80,18 +80,18 @@ impl KeyedLimit {
         call: Call,
         read_ns: Option<u64>,
     ) -> Result<Decision, Error> {
-        let shared = &*self.limiter.inner;
-        if !shared.is_enabled() {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
-        let now_ns = read_ns.unwrap_or_else(|| shared.clock.now_ns());
+        let now_ns = read_ns.unwrap_or_else(|| inner.clock.now_ns());
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         let key = KeyRef { limit: self.index, id };
         let fingerprint = self.fingerprint_of_any(id);
         if call.can_be_denied()
-            && shared.blocks.is_any()
-            && shared.blocks.end_ns(shared.store.hash(key, fingerprint), key, now_ns).is_some()
+            && inner.blocks.is_any()
+            && inner.blocks.end_ns(inner.store.hash(key, fingerprint), key, now_ns).is_some()
         {
             // Whether a limit applies to the blocked key is decided there.
             return Ok(self.slow_path(id, fingerprint, Factor::ONE, call, now_ns)?.decision);
@@ -195,16 +195,16 @@ impl KeyedLimit {
         call: Call,
         read_ns: Option<u64>,
     ) -> Option<Found<'g>> {
-        let shared = &*self.limiter.inner;
+        let inner = &*self.limiter.inner;
         // Read the shard's pointer. A shard that migrates is left to the slow path.
         let home = table.home(guard, fingerprint)?;
         // Read the pointer to the newest limits.
-        let entry = shared.view(guard).generation.limits.entry(self.index);
+        let entry = inner.view(guard).generation.limits.entry(self.index);
         // Read the clock between the two groups of loads. Reading it waits for all loads before it: here those are
         // short, and the load of the bucket, which comes after it, can overlap with the next call.
         let now_ns = match read_ns {
             Some(now_ns) => now_ns,
-            None => shared.clock.quick_now_ns()?,
+            None => inner.clock.quick_now_ns()?,
         };
         // Find the key's slot.
         let known = home.known()?;

@@ -114,7 +114,7 @@ impl KeyedLimit {
         cost: u64,
         decisions: &mut impl Extend<Result<Decision, Error>>,
     ) {
-        let shared = &*self.limiter.inner;
+        let inner = &*self.limiter.inner;
         let mut ids = ids.into_iter().map(Into::into).fuse();
         let mut group: SmallVec<[(Id<'a>, Fingerprint); GROUP]> = SmallVec::new();
         loop {
@@ -132,11 +132,11 @@ impl KeyedLimit {
                 }
             }
             let call = Call::Spend(cost);
-            let read_ns = Some(shared.clock.now_ns());
+            let read_ns = Some(inner.clock.now_ns());
             // One call of `extend` a group, so that a `Vec` reserves once.
             decisions.extend(group.drain(..).map(|(id, fingerprint)| {
                 // Asked for each id: the caller's code runs in between and may block a key.
-                if !shared.is_enabled() || shared.blocks.is_any() {
+                if !inner.is_enabled() || inner.blocks.is_any() {
                     return self.call_with_checks(id, call, read_ns);
                 }
                 let decide = |bytes: &[u8]| self.call_for_key(bytes, fingerprint, call, read_ns);

@@ -39,13 +39,13 @@ impl KeyedLimit {
         if factor == Factor::ONE {
             return self.call(id, call);
         }
-        let shared = &*self.limiter.inner;
-        if !shared.is_enabled() {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
             return Ok(Decision::UNLIMITED);
         }
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
-        let now_ns = shared.clock.now_ns();
+        let now_ns = inner.clock.now_ns();
         Ok(self.slow_path(id, self.fingerprint_of_any(id), factor, call, now_ns)?.decision)
     }
 
@@ -56,11 +56,11 @@ impl KeyedLimit {
         factor: Factor,
         call: Call,
     ) -> Result<Ran, Error> {
-        let shared = &*self.limiter.inner;
-        if !shared.is_enabled() {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
             return Ok(Ran::unlimited(call));
         }
-        let now_ns = shared.clock.now_ns();
+        let now_ns = inner.clock.now_ns();
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         self.slow_path(id, self.fingerprint_of_any(id), factor, call, now_ns)

@@ -138,7 +138,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> SharedResponseFuture<S, B> {
-        let shared = &self.0.shared;
+        let shared = &self.0.state;
         if !shared.switch.enabled() {
             return served(self.0.call(request));
         }
