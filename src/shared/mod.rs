@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::protocol::{
     Changed, Found, Reply, SharedMode, SharedStore, StoreHandle, StoreMember,
 };
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limits::StoreOptions;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
@@ -127,9 +127,10 @@ impl Store {
         Store(StoreHandle { store, prefix: Box::default() })
     }
 
-    /// Waits for the first connection, and asks the server one question that changes nothing, again until it has an answer or
-    /// the time is over. For the start of a program: a wrong address, password, certificate or right is then known before the
-    /// first client comes. In a cluster all nodes are connected, and one of them is asked.
+    /// Waits for the connections, and writes and removes a few keys (`ready:0` and so on, below the prefix), again until that
+    /// has worked or the time is over. For the start of a program: a wrong address, password, certificate or right, a replica, and
+    /// a node of a cluster in place of the cluster are then known before the first client comes. The keys are in several slots, so
+    /// that each node of a small cluster has one. A future that is dropped ends the questions.
     ///
     /// # Errors
     ///
@@ -149,9 +150,13 @@ impl Store {
     /// ```
     pub async fn ready(&self, within: Duration) -> Result<(), Error> {
         let (tell, answered) = oneshot::channel();
-        let (store, key) = (self.0.store.clone(), format!("{}ready", self.0.prefix));
+        let (store, prefix) = (self.0.store.clone(), self.0.prefix.clone());
         self.0.store.run(Box::pin(async move {
-            let _ = tell.send(ready_within(&*store, key, within).await);
+            let is_over = Deadline { began: Instant::now(), within };
+            if let Some(result) = ready_within(&*store, &prefix, is_over, || tell.is_closed()).await
+            {
+                let _ = tell.send(result);
+            }
         }));
         answer(answered).await
     }
@@ -216,32 +221,61 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Asks a store a question that changes nothing, until it has answered or the time is over.
-async fn ready_within(store: &dyn SharedStore, key: String, within: Duration) -> Result<(), Error> {
-    /// The time between two questions.
+/// The time that a start may take.
+struct Deadline {
+    began: Instant,
+    within: Duration,
+}
+
+/// Writes and removes keys of a store, until that has worked or the time is over. `None`: nobody waits for it any more.
+async fn ready_within(
+    store: &dyn SharedStore,
+    prefix: &str,
+    Deadline { began, within }: Deadline,
+    is_dropped: impl Fn() -> bool,
+) -> Option<Result<(), Error>> {
+    /// The time between two attempts.
     const AGAIN: Duration = Duration::from_millis(10);
-    let began = Instant::now();
-    let question = StoreMember {
-        key: key.into(),
-        limit: Limit::new(1, 1, Duration::from_secs(1))?,
-        unscaled: None,
-        cost: 0,
-        mode: SharedMode::LookOnly,
-        keep_ms: 0,
-        lease: None,
-    };
     loop {
         let is_over = began.elapsed() >= within;
-        if store.is_connected() || is_over {
-            match store.charge([question.clone()].into()).await {
-                Err(error) if error.is_undecided() && !is_over => {}
-                answer => return answer.map(drop),
+        let asked = write_keys(store, prefix).await;
+        match (asked, is_over) {
+            (Ok(()), _) if store.is_connected() => return Some(Ok(())),
+            (Ok(()), true) => {
+                let text = store.figures().and_then(StoreFigures::last_error);
+                let text = text.unwrap_or_else(|| "a node of the cluster is not connected".into());
+                return Some(Err(Error::new(ErrorKind::StoreOutage, text)));
             }
+            (Err(error), _) if is_over || !error.is_undecided() => return Some(Err(error)),
+            _ => {}
         }
-        if let Some(sleep) = store.sleep(AGAIN) {
-            sleep.await;
+        // A store without a timer has answered already.
+        let Some(sleep) = store.sleep(AGAIN) else { return Some(write_keys(store, prefix).await) };
+        sleep.await;
+        if is_dropped() {
+            return None;
         }
     }
+}
+
+/// Charges a bucket in each of several slots, and makes it full again, which removes its key.
+async fn write_keys(store: &dyn SharedStore, prefix: &str) -> Result<(), Error> {
+    const KEYS: usize = 8;
+    for key in 0..KEYS {
+        let member = StoreMember {
+            key: format!("{prefix}ready:{key}").into(),
+            limit: Limit::new(1_000, 1_000, Duration::from_secs(1))?,
+            unscaled: None,
+            cost: 1,
+            mode: SharedMode::CheckAndSpend,
+            keep_ms: 0,
+            lease: None,
+        };
+        store.charge([member.clone()].into()).await?;
+        let step = Step::Reset;
+        store.change([BucketChange { member, step }].into()).await?;
+    }
+    Ok(())
 }
 
 /// A store that could not be started.

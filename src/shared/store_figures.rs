@@ -68,6 +68,7 @@ impl StoreFigures {
     #[cold]
     pub(crate) fn count_unusable(&self, fault: StoreFault, error: &Error) {
         self.count_error(fault);
+        self.note_error(error);
         let count = self.unusable.fetch_add(1, Ordering::Relaxed) + 1;
         #[cfg(feature = "tracing")]
         crate::shared::events::unusable_answer(error, count);

@@ -176,3 +176,45 @@ fn leased_limits_ask_the_store_as_exact_ones() {
     });
     assert_eq!(spent.count(), 3);
 }
+
+/// A reload has shared a limit of a limiter that has no store: the local member kept its units.
+#[test]
+fn refunds_without_a_store_change_nothing() {
+    let limiter = Limiter::new(limits(10, 5).as_one_node());
+    let (own, all) = (limiter.shared("Own").unwrap(), limiter.shared("All").unwrap());
+    assert!(now(own.spend("a", 5)).unwrap().allowed());
+    assert!(limiter.reload(limits(10, 5)).unwrap().changed);
+    let members = [own.member("a").cost(2), all.member("a")];
+    assert!(now(limiter.shared_batch(&members).refund()).unwrap_err().is_store_failure());
+    assert!(now(limiter.shared_batch(&members).reset()).unwrap_err().is_store_failure());
+    assert_eq!(now(own.check("a", 0)).unwrap().remaining(), Some(5));
+}
+
+/// Of a local limit its waits and explanations count as those of its local handle.
+#[test]
+fn calls_of_local_limits_count_alike() {
+    let window = tollgate::Limit::fixed_window(5, Duration::from_secs(60)).unwrap();
+    let counts = |is_shared: bool| {
+        let (clock, hand) = Clock::manual();
+        let limits = Limits::builder().limit("Own", IdFormat::String, window.clone()).unwrap();
+        let options = LimiterOptions::default().clock(clock).counting(true);
+        let limiter = Limiter::with_options(limits.build(), options);
+        let (own, shared) = (limiter.limit("Own").unwrap(), limiter.shared("Own").unwrap());
+        assert!(own.spend("a", 5).unwrap().allowed());
+        let (most, timer) = (Duration::from_secs(90), |time| {
+            hand.advance(time);
+            std::future::ready(())
+        });
+        match is_shared {
+            true => assert!(now(shared.until_allowed("a", 2, most, timer)).is_ok()),
+            false => assert!(now(own.until_allowed("a", 2, most, timer)).is_ok()),
+        }
+        match is_shared {
+            true => assert!(now(shared.explain("", 1)).is_err()),
+            false => assert!(own.explain("", 1).is_err()),
+        }
+        let counters = limiter.counters();
+        (counters.limits[0].allowed, counters.limits[0].denied, counters.limits[0].errors)
+    };
+    assert_eq!(counts(true), counts(false));
+}

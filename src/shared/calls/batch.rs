@@ -21,7 +21,7 @@ use crate::shared::calls::answered::{all, answer};
 use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
 use crate::shared::calls::change::{Where, find_or_call};
 use crate::shared::calls::handle::ScaledSharedLimit;
-use crate::shared::calls::kept::DecidedBatch;
+use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
 use crate::shared::calls::lease::{LeasedMember, answer_by_lease};
 use crate::shared::calls::member::SharedMember;
 use crate::shared::calls::{no_store, policy};
@@ -198,7 +198,13 @@ impl SharedBatch<'_> {
             return Ok(Decision::UNLIMITED);
         }
         // An error that can be known before is one of all members: nothing is given back.
-        self.prepared(refunds, |_, _| Ok(()))?;
+        self.prepared(refunds, |view, members| {
+            let mut shared = members.iter().filter(|member| member.is_shared(view));
+            Ok(match (shared.next(), view.inner.part()) {
+                (Some(first), None) => Err(no_store(first.handle.name())),
+                _ => Ok(()),
+            })
+        })??;
         let given = self.members.iter().enumerate().map(|(position, SharedMember(member))| {
             Box::pin(async move {
                 let given = give(self.limiter, member, refunds).await?;
@@ -430,6 +436,20 @@ async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<D
 impl AskedBatch {
     /// Hands the batch to the store; returns where its answer will come.
     pub(crate) fn ask(self) -> Result<AnswerOfBatch, Error> {
+        self.ask_as(|decided| decided)
+    }
+
+    /// As [`ask`](Self::ask), for a caller that takes nothing if it goes away.
+    pub(super) fn ask_unclaimed(
+        self,
+    ) -> Result<oneshot::Receiver<Result<Unclaimed, Error>>, Error> {
+        self.ask_as(Unclaimed::new)
+    }
+
+    fn ask_as<T: Send + 'static>(
+        self,
+        wrap: impl FnOnce(DecidedBatch) -> T + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
         let part = self.shared.first().and_then(|first| first.handle.limiter.inner.part());
         let Some(Part { handle, .. }) = part else { return Err(no_store(self.first_name())) };
         let (store, members) = (handle.store.clone(), self.members.clone());
@@ -437,7 +457,7 @@ impl AskedBatch {
         let by = (store.clone(), store.charge(members));
         store.run(Box::pin(async move {
             // The caller may have dropped its future.
-            let _ = tell.send(self.decide_by(by).await);
+            let _ = tell.send(self.decide_by(by).await.map(wrap));
         }));
         Ok(answer)
     }

@@ -7,7 +7,8 @@ use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::kept::{DecidedBatch, DecidedMember, MemberCharge};
 use crate::shared::calls::lease_path::lease_decision;
-use crate::shared::protocol::decide::{charge_mark, decide};
+use crate::shared::protocol::decide::{charge_mark, decide, read};
+use crate::shared::protocol::text::rule_time_ns;
 use crate::shared::protocol::{Found, SharedMode, StoreMember};
 
 impl DecidedBatch {
@@ -110,8 +111,16 @@ impl AskedBatch {
 /// is the node's again, because the batch is denied.
 fn looked_at(member: &StoreMember, at: usize, found: &Found) -> Option<Decision> {
     let at_no_cost = StoreMember { cost: 0, ..member.clone() };
-    let text = std::slice::from_ref(found.texts.get(at)?);
-    Some(decide(&[at_no_cost], text, found.unix_ns_of(at)).ok()?.first()?.decision)
+    let (text, unix_ns) = (std::slice::from_ref(found.texts.get(at)?), found.unix_ns_of(at));
+    let decision = decide(&[at_no_cost], text, unix_ns).ok()?.first()?.decision;
+    if !decision.blocked() {
+        return Some(decision);
+    }
+    // A member in shadow mode, which shows its own figures.
+    let limit = &member.limit;
+    let bucket = read(&member.key, limit, text.first()?.as_deref()).ok()?;
+    let word = bucket.guarded(member.own_limit(), unix_ns).word;
+    Some(limit.rule().spend(word, rule_time_ns(unix_ns), 0).decision)
 }
 
 impl Counted {

@@ -49,6 +49,8 @@ impl SharedLimit {
     ) -> Result<Explanation, Error> {
         let (limit, id) = (&self.limit, id.into());
         loop {
+            // An id that is none is not counted as an error, as by a local explanation.
+            let mut explanation = limit.entries_that_apply(id)?;
             if !limit.limiter.is_enabled() {
                 return self.explain_while_off(id, cost).await;
             }
@@ -59,7 +61,6 @@ impl SharedLimit {
                     explanation => return explanation,
                 }
             };
-            let mut explanation = limit.entries_that_apply(id)?;
             let call = ask(limit.clone(), store, member, cost).await?;
             explanation.call = Some(match explanation.mode {
                 LimitMode::Shadow => in_shadow(call),

@@ -35,3 +35,34 @@ pub(crate) enum MemberCharge {
     InStore(Box<ChargedInStore>),
     FromLease(Box<TakenFromLease>),
 }
+
+impl MemberCharge {
+    /// Begins to give all units back.
+    pub(crate) fn give_back(&self) {
+        match self {
+            MemberCharge::Here(claim) => claim.give_back_all(),
+            MemberCharge::InStore(charge) => charge.begin_return(),
+            MemberCharge::FromLease(taken) => taken.give_back(),
+        }
+    }
+}
+
+/// A decided batch that its caller has not got yet. If the caller has gone away, the charges are given back.
+pub(super) struct Unclaimed(Option<DecidedBatch>);
+
+impl Unclaimed {
+    pub(super) fn new(decided: DecidedBatch) -> Unclaimed {
+        Unclaimed(Some(decided))
+    }
+
+    pub(super) fn claim(mut self) -> DecidedBatch {
+        self.0.take().unwrap_or(DecidedBatch::UNLIMITED)
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let members = self.0.iter().flat_map(|decided| &decided.members);
+        members.filter_map(|member| member.charge.as_ref()).for_each(MemberCharge::give_back);
+    }
+}

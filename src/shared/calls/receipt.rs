@@ -27,6 +27,10 @@ impl SharedReceipt {
         SharedReceipt(Of::Here(Receipt { charged: None, cost }))
     }
 
+    pub(super) fn of_local(receipt: Receipt) -> SharedReceipt {
+        SharedReceipt(Of::Here(receipt))
+    }
+
     /// Returns the estimate.
     pub fn cost(&self) -> u64 {
         match &self.0 {

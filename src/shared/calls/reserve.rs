@@ -14,12 +14,12 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{Reservation, ReserveError};
 use crate::limits::{Id, Scratch};
 use crate::shared::calls::answered::answer;
-use crate::shared::calls::asked::SharedCall;
+use crate::shared::calls::asked::{AskedBatch, SharedCall};
 use crate::shared::calls::batch::Begun;
 use crate::shared::calls::change::{AskedChange, admit};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::handle::SharedLimit;
-use crate::shared::calls::kept::MemberCharge;
+use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
 use crate::shared::calls::outage::decide_without;
 use crate::shared::calls::policy;
 use crate::shared::calls::receipt::{Of, Place, SharedReceipt, SharedReservation};
@@ -108,7 +108,7 @@ impl SharedLimit {
                 return Err(ReserveError::NoPlaces { algorithm: limit.rule().name() });
             }
             if terms.is_shadow {
-                let (_, receipt) = self.spend_estimate(id, cost).await?;
+                let (_, receipt) = handle.estimate_or_nothing(id, cost).await?;
                 return Ok(SharedReservation(match receipt.map(|receipt| receipt.0) {
                     Some(Of::InStore { charge, cost }) => {
                         Place::InStore { charge, cost, granted_at_ns: 0 }
@@ -157,16 +157,37 @@ impl SharedLimit {
         id: impl Into<Id<'a>>,
         estimate: u64,
     ) -> Result<(Decision, Option<SharedReceipt>), Error> {
-        let (handle, id) = (&self.limit, id.into());
+        self.limit.estimate(id.into(), estimate, async |asked| answer(asked.ask()?).await).await
+    }
+}
+
+impl KeyedLimit {
+    /// Charges an estimate for a caller that takes nothing if it goes away before it has its receipt.
+    pub(super) async fn estimate_or_nothing(
+        &self,
+        id: Id<'_>,
+        estimate: u64,
+    ) -> Result<(Decision, Option<SharedReceipt>), Error> {
+        let ask = async |asked: AskedBatch| Ok(answer(asked.ask_unclaimed()?).await?.claim());
+        self.estimate(id, estimate, ask).await
+    }
+
+    /// Charges an estimate. `ask` asks the store for a batch.
+    async fn estimate(
+        &self,
+        id: Id<'_>,
+        estimate: u64,
+        ask: impl AsyncFn(AskedBatch) -> Result<DecidedBatch, Error>,
+    ) -> Result<(Decision, Option<SharedReceipt>), Error> {
         loop {
-            if handle.terms_unleased(id)?.is_some() {
-                let members = [handle.member(id).cost(estimate).into()];
-                let batch = handle.limiter.shared_batch(&members);
+            if self.terms_unleased(id)?.is_some() {
+                let members = [self.member(id).cost(estimate).into()];
+                let batch = self.limiter.shared_batch(&members);
                 let call = SharedCall::SPEND.of_one().keeping();
                 let decided = match batch.begin(call)? {
                     Begun::Local => continue,
                     Begun::Decided(decided) => decided,
-                    Begun::Asks(asked) => answer(asked.ask()?).await?,
+                    Begun::Asks(asked) => ask(asked).await?,
                 };
                 let mut charges = decided.members.into_iter().filter_map(|member| member.charge);
                 let receipt = match charges.next() {
@@ -177,7 +198,7 @@ impl SharedLimit {
                 };
                 return Ok((decided.decision, decided.decision.allowed().then_some(receipt)));
             }
-            match handle.spend_estimate(id, estimate) {
+            match self.spend_estimate(id, estimate) {
                 Err(error) if error.needs_store() => {}
                 Err(error) => return Err(error),
                 Ok((decision, receipt)) => {
@@ -186,9 +207,7 @@ impl SharedLimit {
             }
         }
     }
-}
 
-impl KeyedLimit {
     async fn reserve_in_store(
         &self,
         store: Arc<dyn SharedStore>,

@@ -105,6 +105,14 @@ impl<T: Timer> SharedWaiting<'_, T> {
         cost: u64,
     ) -> Result<SharedReceipt, ReserveError> {
         let (SharedWaiting { limit, timer, at_most, jitter }, id) = (self, id.into());
+        if !limit.limit.is_shared() {
+            let local = limit.limit.waiting(*at_most, |time| timer.sleep(time)).jitter(*jitter);
+            match local.until_allowed(id, cost).await {
+                // A reload has come between, and has made the limit a shared one.
+                Err(ReserveError::Wrong(error)) if error.needs_store() => {}
+                receipt => return receipt.map(SharedReceipt::of_local),
+            }
+        }
         let clock = &limit.limit.limiter.inner.clock;
         let until_ns = clock.now_ns().saturating_add(saturating_ns(*at_most));
         let mut place = match limit.reserve(id, cost, *at_most).await {
@@ -132,13 +140,15 @@ impl<T: Timer> SharedWaiting<'_, T> {
         until_ns: u64,
     ) -> Result<SharedReceipt, ReserveError> {
         loop {
-            let (decision, receipt) = self.limit.spend_estimate(id, cost).await?;
+            let (decision, receipt) = self.limit.limit.estimate_or_nothing(id, cost).await?;
             if let Some(receipt) = receipt {
                 return Ok(receipt);
             }
             let wait = decision.retry_in();
             if decision.blocked() {
-                return Err(ReserveError::Blocked { left: wait });
+                // The bucket may have the units later than the block ends.
+                let left = self.limit.blocked(id).await?.unwrap_or(wait);
+                return Err(ReserveError::Blocked { left });
             }
             let Some(time) = self.limit.limit.sleep_until(wait, self.jitter, until_ns) else {
                 return Err(ReserveError::NotInTime { needed: wait });

@@ -136,10 +136,6 @@ impl Applied {
 
 impl GiveBack for MemberCharge {
     fn give_back(&self) {
-        match self {
-            MemberCharge::Here(claim) => claim.give_back_all(),
-            MemberCharge::InStore(charge) => charge.begin_return(),
-            MemberCharge::FromLease(taken) => taken.give_back(),
-        }
+        MemberCharge::give_back(self);
     }
 }

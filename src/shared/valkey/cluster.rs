@@ -341,7 +341,9 @@ impl Cluster {
     #[cold]
     fn error(&self, what: &str) -> Error {
         self.figures.count_error(StoreFault::NoConnection);
-        store_error(ErrorKind::StoreOutage, &self.name, what)
+        let error = store_error(ErrorKind::StoreOutage, &self.name, what);
+        self.figures.note_error(&error);
+        error
     }
 }
 

@@ -113,8 +113,9 @@ impl Servers {
                     link.with_connection(deadline, async |to| call.ask(to, &self.figures).await);
                 let asked = asked.await;
                 // One server follows none: the address should be that of a cluster.
-                if let Err(Refused { redirect: Some(_), .. }) = &asked {
+                if let Err(Refused { redirect: Some(_), error }) = &asked {
                     self.figures.count_error(StoreFault::Refused);
+                    self.figures.note_error(error);
                 }
                 Ok(asked?)
             }

@@ -42,12 +42,8 @@ fn parts_of(members: &[StoreMember]) -> Vec<Part> {
 
 /// Makes a member that is looked at, and not charged.
 fn checked(member: &StoreMember) -> StoreMember {
-    let (mode, cost) = match member.mode {
-        // It must not deny the batch. Only its text is wanted.
-        SharedMode::SpendOnly => (SharedMode::SpendOnly, 0),
-        _ => (SharedMode::CheckOnly, member.cost),
-    };
-    StoreMember { mode, cost, lease: None, ..member.clone() }
+    let mode = if member.mode.can_deny() { SharedMode::CheckOnly } else { SharedMode::LookOnly };
+    StoreMember { mode, lease: None, ..member.clone() }
 }
 
 /// The answers of the slots so far, as one.
@@ -93,16 +89,16 @@ pub(super) async fn charge(
 ) -> Result<Found, Error> {
     let parts = parts_of(members);
     let mut merged = Merged::new(members.len());
-    // Without a member that can deny only a failure ends the batch.
-    if members.iter().any(|member| member.mode.can_deny()) {
+    let is_charged = |part: &Part| part.members.iter().any(|member| member.mode.is_charged());
+    // Without a member that can deny only a failure ends the batch, and each part that is charged shows its texts then.
+    if members.iter().any(|member| member.mode.can_deny()) || !parts.iter().all(is_charged) {
         check(asker, &parts, &mut merged, deadline).await?;
         if merged.0.denied.is_some() {
             return Ok(merged.0);
         }
     }
-    let is_charged = |part: &&Part| part.members.iter().any(|member| member.mode.is_charged());
     let mut charged: Vec<(Arc<[StoreMember]>, Found)> = Vec::new();
-    for part in parts.iter().filter(is_charged) {
+    for part in parts.iter().filter(|part| is_charged(part)) {
         let found = match asker.charge_in_slot(&part.members, deadline).await {
             Ok(found) => found,
             Err(error) => {

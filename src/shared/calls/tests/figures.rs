@@ -282,3 +282,23 @@ fn denied_batches_show_shadow_members_alike() {
     };
     assert_eq!(shown(true), shown(false));
 }
+
+/// A block denies nothing in shadow mode, and the member's figures are its bucket's.
+#[test]
+fn denied_batches_show_blocked_shadow_members() {
+    let limit = || Limit::new(5, 1, MINUTE).unwrap();
+    let shadow = exact().mode(LimitMode::Shadow);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit()).unwrap();
+    let limits = limits.limit_with("One", IdFormat::String, limit(), exact()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit(), shadow).unwrap();
+    let node = node_with(limits.build());
+    let one = node.limiter.shared("One").unwrap();
+    let _ = node.answer(node.all.spend("a", 2)).unwrap();
+    let _ = node.answer(node.all.block("a", MINUTE)).unwrap();
+    assert!(node.answer(one.spend("a", 5)).unwrap().allowed());
+    let members = [one.member("a"), node.all.member("a")];
+    let mut each = Vec::new();
+    let batch = node.limiter.shared_batch(&members);
+    assert!(!node.answer(batch.spend_each(&mut each)).unwrap().allowed());
+    assert_eq!((each[1].remaining(), each[1].retry_in()), (Some(3), Duration::ZERO));
+}

@@ -173,3 +173,52 @@ fn cancels_after_an_override_return_nothing() {
         assert_eq!(left, Some(if passed.is_zero() { 40 } else { 36 }), "{passed:?}");
     }
 }
+
+/// An algorithm without places spends again and again; in shadow mode a place is a spend.
+#[test]
+fn waiters_that_go_away_take_nothing() {
+    let window = Limit::fixed_window(5, MINUTE).unwrap();
+    let gcra = Limit::new(5, 1, MINUTE).unwrap();
+    let shadow = || exact().mode(LimitMode::Shadow);
+    for (limit, options) in [(window, exact()), (gcra, shadow())] {
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+        let limits = limits.limit_with("All", IdFormat::String, limit, options).unwrap();
+        let node = node_with(limits.build());
+        let never = |_| std::future::pending::<()>();
+        for polls in [1, 2] {
+            let mut wait = Box::pin(node.all.until_allowed("a", 2, MINUTE, never));
+            assert!(poll(wait.as_mut()).is_pending());
+            if polls > 1 {
+                // The store has answered, and the caller has not taken the answer.
+                node.store.run_all();
+            }
+            drop(wait);
+            while node.store.run_all() > 0 {}
+            assert_eq!(node.left().1, Some(5), "after {polls} polls");
+        }
+        let receipt = node.answer(node.all.until_allowed("a", 2, MINUTE, never)).unwrap();
+        assert_eq!((receipt.cost(), node.left().1), (2, Some(3)));
+    }
+}
+
+/// The bucket has the units long after the block has ended.
+#[test]
+fn a_blocked_waiter_is_told_of_its_block() {
+    let second = Duration::from_secs(1);
+    let leaky = Limit::leaky_bucket(10, Duration::from_secs(50), 1).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, leaky.clone()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, leaky, exact()).unwrap();
+    let node = node_with(limits.build());
+    let _ = node.answer(node.all.drain("a", 1)).unwrap();
+    let _ = node.answer(node.all.block("a", second)).unwrap();
+    let ready = |_| std::future::ready(());
+    let waiting = Box::pin(node.all.until_allowed("a", 5, Duration::MAX, ready));
+    let mut waiting = waiting;
+    let error = loop {
+        match poll(waiting.as_mut()) {
+            Poll::Ready(answer) => break answer.unwrap_err(),
+            Poll::Pending => assert!(node.store.run_all() > 0),
+        }
+    };
+    assert!(matches!(error, ReserveError::Blocked { left } if left == second), "{error:?}");
+}

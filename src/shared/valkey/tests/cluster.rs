@@ -396,7 +396,7 @@ fn batches_over_slots_ask_no_leases() {
             for _ in 0..3 {
                 assert!(block_on(leased.spend(id, 1)).unwrap().allowed());
             }
-            assert!(block_on(leased.spend(id, 1)).unwrap().allowed(), "from the lease");
+            assert!(leased.spend_here(id, 1).unwrap().allowed(), "from the lease");
         }
         assert!(leased_units());
         // One call gives leases of several slots back.

@@ -337,7 +337,7 @@ fn a_start_finds_what_is_wrong() {
         let server =
             Server::start_with(binary, &["--user", "reader", "on", ">secret", "+get", "~*"]);
         assert_eq!(ready(&server.url(""), 5_000), (Ok(()), true, None));
-        // A question takes nothing from the time: the server is connected, and its answer is no.
+        // It is connected, and its answer is no.
         let (refused, is_connected, last) = ready(&server.url("reader:secret@"), 300);
         let refused = refused.unwrap_err();
         assert!(is_connected && refused.contains("permission"), "{refused}");
@@ -365,5 +365,85 @@ fn a_start_waits_for_its_server() {
             let (is_ready, is_connected, last) = waits.join().unwrap();
             assert!(is_ready.is_ok() && is_connected && last.is_some(), "{is_ready:?}");
         });
+    });
+}
+
+/// Whether the thread of a store has ended.
+fn no_store_thread() -> bool {
+    let names = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    !names.filter_map(name).any(|name| name.trim() == "tollgate-store")
+}
+
+/// Run by the next test, in a process of its own: other tests have stores.
+#[test]
+#[ignore = "a program of another test"]
+fn dropped_starts_end_their_thread() {
+    for within in [Duration::from_secs(3600), Duration::MAX] {
+        let store = crate::shared::Store::connect(&options_of("redis://127.0.0.1:1")).unwrap();
+        {
+            let mut ready = Box::pin(store.ready(within));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(ready.as_mut().poll(&mut context).is_pending());
+        }
+        drop(store);
+        wait_until("ended", no_store_thread);
+    }
+}
+
+#[test]
+fn dropped_starts_ask_nothing_more() {
+    let test = "shared::valkey::tests::failures::dropped_starts_end_their_thread";
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored"])
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// A store without a thread: its task spun in the first poll.
+#[test]
+fn a_store_that_cannot_start_says_so() {
+    let file = "store: {url: 'rediss://127.0.0.1:1#tls'}\n\
+                A: {burst: 5, count: 1, period: 1h, id: string, shared: exact}\n";
+    let limiter = crate::Limiter::new(crate::Limits::from_yaml(file).unwrap());
+    let (store, began) = (limiter.store().unwrap(), Instant::now());
+    assert!(block_on(store.ready(Duration::from_secs(60))).unwrap_err().is_store_failure());
+    assert!(began.elapsed() < Duration::from_secs(30) && !store.is_connected());
+    assert!(store.last_error().is_some());
+}
+
+#[test]
+fn a_start_finds_servers_that_write_nothing() {
+    with_each(|binary| {
+        let rights = ["--user", "reader", "on", ">secret", "+@all", "-set", "~*"];
+        let server = Server::start_with(binary, &rights);
+        let (refused, _, last) = ready(&server.url("reader:secret@"), 300);
+        let refused = refused.unwrap_err();
+        let is_right = refused.contains("can't run this command") || refused.contains("permission");
+        assert!(is_right && last.is_some(), "{refused}");
+        let replica =
+            Server::start_with(binary, &["--replicaof", "127.0.0.1", &server.port().to_string()]);
+        wait_until("a replica", || {
+            let role: Vec<redis::Value> = cmd("ROLE").query(&mut replica.connection()).unwrap();
+            role[3] == redis::Value::BulkString(b"connected".into())
+        });
+        assert!(ready(&replica.url(""), 300).0.is_err());
+        assert!(ready(&server.url(""), 5_000).0.is_ok());
+        let keys: Vec<String> = cmd("KEYS").arg("*").query(&mut server.connection()).unwrap();
+        assert!(keys.is_empty(), "{keys:?}");
+        let mut connection = server.connection();
+        let () = connection.set("tollgate:A:x", "12 apples").unwrap();
+        let file = format!(
+            "store: {{url: \"{}\"}}\nA: {{burst: 5, count: 1, period: 1h, id: string, shared: exact}}\n",
+            server.url("")
+        );
+        let limiter = crate::Limiter::new(crate::Limits::from_yaml(&file).unwrap());
+        let store = limiter.store().unwrap();
+        block_on(store.ready(Duration::from_secs(5))).unwrap();
+        assert!(block_on(limiter.shared("A").unwrap().spend("x", 1)).is_err());
+        assert!(store.last_error().unwrap().contains("12 apples"));
     });
 }

@@ -27,6 +27,7 @@ mod shards;
 mod speed;
 mod speed_exact;
 mod speed_node;
+mod split_batches;
 mod tls;
 
 use std::time::Duration;
