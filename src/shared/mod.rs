@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::{
     Changed, Found, Reply, SharedMode, SharedStore, StoreHandle, StoreMember,
 };
@@ -127,7 +127,7 @@ impl Store {
         Store(StoreHandle { store, prefix: Box::default() })
     }
 
-    /// Waits for the connections, and writes and removes a few keys (`ready:0` and so on, below the prefix), again until that
+    /// Waits for the connections, and writes a few keys (`ready:0` and so on, below the prefix, for a minute), again until that
     /// has worked or the time is over. For the start of a program: a wrong address, password, certificate or right, a replica, and
     /// a node of a cluster in place of the cluster are then known before the first client comes. The keys are in several slots, so
     /// that each node of a small cluster has one. A future that is dropped ends the questions.
@@ -227,7 +227,7 @@ struct Deadline {
     within: Duration,
 }
 
-/// Writes and removes keys of a store, until that has worked or the time is over. `None`: nobody waits for it any more.
+/// Writes keys of a store, until that has worked or the time is over. `None`: nobody waits for it any more.
 async fn ready_within(
     store: &dyn SharedStore,
     prefix: &str,
@@ -258,7 +258,7 @@ async fn ready_within(
     }
 }
 
-/// Charges a bucket in each of several slots, and makes it full again, which removes its key.
+/// Charges buckets in several slots. Their keys expire after a minute.
 async fn write_keys(store: &dyn SharedStore, prefix: &str) -> Result<(), Error> {
     const KEYS: usize = 8;
     for key in 0..KEYS {
@@ -271,9 +271,7 @@ async fn write_keys(store: &dyn SharedStore, prefix: &str) -> Result<(), Error> 
             keep_ms: 0,
             lease: None,
         };
-        store.charge([member.clone()].into()).await?;
-        let step = Step::Reset;
-        store.change([BucketChange { member, step }].into()).await?;
+        store.charge([member].into()).await?;
     }
     Ok(())
 }
