@@ -353,3 +353,27 @@ async fn the_ready_service_is_called() {
     let service = layer.layer(ReadyOnce(false));
     assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn refunds_of_nothing_ask_nothing() {
+    let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
+    let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
+    let layer = node.layer([node.rule("All").cost(|_| 0).refund_if(|_| true)]);
+    assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
+    assert_eq!(store.calls(), 1, "the check alone");
+}
+
+#[tokio::test]
+async fn a_switched_off_layer_asks_nothing() {
+    let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
+    let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
+    let layer = node.layer([node.rule("All").cost(|_| 3)]);
+    layer.switch().set_enabled(false);
+    for _ in 0..3 {
+        assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
+    }
+    assert_eq!(store.calls(), 0);
+    layer.switch().set_enabled(true);
+    assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::OK);
+    assert_eq!(send(&layer, StatusCode::OK).await.0, StatusCode::TOO_MANY_REQUESTS);
+}

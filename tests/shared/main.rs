@@ -3,6 +3,7 @@
 #![cfg(feature = "valkey")]
 
 mod explained;
+mod handles;
 mod meet;
 mod nodes;
 #[path = "../support/random.rs"]

@@ -295,6 +295,22 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_cannot_change_its_store() {
+        let with = |url: &str, prefix: &str| {
+            let store = StoreOptions::new(url).unwrap().prefix(prefix).unwrap();
+            Limits::builder().store(store).unwrap().build()
+        };
+        let none = Limits::builder().build();
+        let first = with("redis://a", "x:");
+        for other in [&none, &with("redis://b", "x:"), &with("redis://a", "y:")] {
+            let error = other.clone().following(&first).unwrap_err();
+            assert!(error.to_string().contains("restart the program"), "{error}");
+            assert!(first.clone().following(other).is_err());
+        }
+        assert!(with("redis://a", "x:").following(&first).is_ok());
+    }
+
+    #[test]
     fn calls_of_shared_limits_take_the_slow_path() {
         use crate::limit::Limit;
         use crate::store::key::Quick;

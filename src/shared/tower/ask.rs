@@ -114,7 +114,6 @@ impl Rules {
                 outcome.charges.push(RefundableCharge { position: *position, charged });
             }
         }
-        outcome.limits.sort_unstable_by_key(|limit| limit.position);
         // A shadow limit is not shown to clients.
         let is_needed = !outcome.limits.is_empty() || !outcome.charges.is_empty();
         (decision, is_needed.then_some(outcome))

@@ -22,7 +22,7 @@ fn with_lease(period: Duration) -> (SharedLimit, SharedLimit, ManualClock) {
         hand.advance(MS);
         assert!(block_on(all.spend("a", 1)).unwrap().allowed());
     }
-    assert_eq!(now(all.check("a", 0)).unwrap().remaining(), Some(8), "held");
+    assert_eq!(here(&all, all.check("a", 0)).unwrap().remaining(), Some(8), "held");
     (all, other, hand)
 }
 
@@ -184,4 +184,18 @@ fn costs_above_the_burst_are_counted_errors() {
     let scaled = node.all.scaled(Factor::from_millionths(500_000));
     assert!(node.answer(scaled.refund("a", 99)).is_err());
     assert_eq!(errors(), 3);
+}
+
+#[test]
+fn batch_refunds_ask_all_at_once() {
+    let node = node();
+    for id in ["a", "b"] {
+        assert!(node.answer(node.all.spend(id, 3)).unwrap().allowed());
+    }
+    let members = [node.all.member("a").cost(2), node.all.member("b").cost(2)];
+    let batch = node.limiter.shared_batch(&members);
+    let mut refund = Box::pin(batch.refund());
+    assert!(poll(refund.as_mut()).is_pending());
+    assert_eq!(node.store.run_all(), 2);
+    assert!(matches!(poll(refund.as_mut()), Poll::Ready(Ok(given)) if given.allowed()));
 }

@@ -222,3 +222,11 @@ fn a_blocked_waiter_is_told_of_its_block() {
     };
     assert!(matches!(error, ReserveError::Blocked { left } if left == second), "{error:?}");
 }
+
+#[test]
+fn failed_places_are_counted_errors() {
+    let node = node();
+    node.store.inner.put("All:a", "12 apples");
+    assert!(node.answer(node.all.reserve("a", 1, WAIT)).is_err());
+    assert_eq!(node.limiter.counters().limits[1].errors, 1);
+}

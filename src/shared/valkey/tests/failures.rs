@@ -447,3 +447,20 @@ fn a_start_finds_servers_that_write_nothing() {
         assert!(store.last_error().unwrap().contains("12 apples"));
     });
 }
+
+/// The first answer of the server is late.
+#[test]
+fn a_start_outlasts_a_late_answer() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = crate::shared::Store::connect(&options_of(&server.url(""))).unwrap();
+        wait_until("connected", || store.is_connected());
+        server.signal("-STOP");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(store.ready(Duration::from_secs(20))));
+            std::thread::sleep(Duration::from_millis(300));
+            server.signal("-CONT");
+            assert!(waits.join().unwrap().is_ok());
+        });
+    });
+}

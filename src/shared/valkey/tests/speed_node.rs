@@ -109,3 +109,101 @@ fn handles_beside_a_plain_client() {
         }
     });
 }
+
+/// What callers have got under one load.
+#[derive(Default)]
+struct Answers {
+    times: Vec<Duration>,
+    allowed: usize,
+    overloaded: usize,
+}
+
+/// Makes calls for a thousand ids at even distances for [`TIME`], whether those before have ended or not. `other` is asked every
+/// 10 ms beside them.
+fn offered(all: &SharedLimit, other: &SharedLimit, each_second: usize) -> [Answers; 2] {
+    const THREADS: usize = 4;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .unwrap();
+    let began = Instant::now() + Duration::from_millis(10);
+    let paced = |limit: SharedLimit, ids: Vec<String>, each_second: usize| async move {
+        let mut tasks = tokio::task::JoinSet::new();
+        let calls = (TIME.as_secs_f64() * each_second as f64) as usize;
+        for call in 0..calls {
+            let due = began + Duration::from_secs_f64(call as f64 / each_second as f64);
+            while Instant::now() < due {
+                tokio::task::yield_now().await;
+            }
+            let (limit, id) = (limit.clone(), ids[call % ids.len()].clone());
+            tasks.spawn(async move {
+                let began = Instant::now();
+                let decision = limit.spend(&*id, 1).await.unwrap();
+                (began.elapsed(), decision.allowed(), decision.overloaded())
+            });
+        }
+        let mut answers = Answers::default();
+        while let Some(answer) = tasks.join_next().await {
+            let (time, allowed, overloaded) = answer.unwrap();
+            answers.times.push(time);
+            answers.allowed += usize::from(allowed);
+            answers.overloaded += usize::from(overloaded);
+        }
+        answers.times.sort_unstable();
+        answers
+    };
+    let pacers: Vec<_> = (0..THREADS - 1)
+        .map(|thread| {
+            let ids = (0..334).map(|id| format!("{thread}-{id}")).collect();
+            runtime.spawn(paced(all.clone(), ids, each_second / (THREADS - 1)))
+        })
+        .collect();
+    let others = runtime.spawn(paced(other.clone(), vec!["other".into()], 100));
+    let mut sum = Answers::default();
+    for pacer in pacers {
+        let part = runtime.block_on(pacer).unwrap();
+        sum.times.extend(part.times);
+        sum.allowed += part.allowed;
+        sum.overloaded += part.overloaded;
+    }
+    sum.times.sort_unstable();
+    [sum, runtime.block_on(others).unwrap()]
+}
+
+/// From a tenth to ten times of what a node can ask: the time of each answer, the calls that are decided, and another client's.
+#[test]
+#[ignore = "measures"]
+fn answers_at_any_load() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let file = format!(
+            "store: {{url: \"{}\"}}\n\
+             All: {{burst: 1000000, count: 1000000, period: 1s, id: string, shared: exact}}\n",
+            server.url("")
+        );
+        let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+        let all = limiter.shared("All").unwrap();
+        wait_until("connected", || block_on(all.blocked("none")).is_ok());
+        for each_second in [10_000, 30_000, 60_000, 100_000, 200_000, 500_000, 1_000_000] {
+            let [answers, other] = offered(&all, &all, each_second);
+            let at = |answers: &Answers, share: f64| {
+                answers.times[((answers.times.len() - 1) as f64 * share) as usize].as_micros()
+            };
+            println!(
+                "{each_second} offered a second: {} allowed, {} overloaded of {}; p50 {} us, p99 {} us, longest {} us; another client: {} of {}, p99 {} us, longest {} us",
+                answers.allowed,
+                answers.overloaded,
+                answers.times.len(),
+                at(&answers, 0.5),
+                at(&answers, 0.99),
+                at(&answers, 1.0),
+                other.allowed,
+                other.times.len(),
+                at(&other, 0.99),
+                at(&other, 1.0),
+            );
+        }
+        assert_eq!(limiter.counters().store().unwrap().outages, 0);
+    });
+}

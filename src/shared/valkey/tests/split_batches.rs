@@ -68,3 +68,10 @@ fn a_start_needs_each_node() {
         assert!(ready(&store, 500).is_err() && ready(&of(&shards.url()), 500).is_err());
     });
 }
+
+#[test]
+fn a_cluster_tells_its_last_error() {
+    let store = Store::connect(&super::options_of("redis-cluster://127.0.0.1:1")).unwrap();
+    wait_until("refused", || store.last_error().is_some_and(|text| text.contains("127.0.0.1:1")));
+    assert!(!store.is_connected());
+}

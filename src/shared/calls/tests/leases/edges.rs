@@ -241,3 +241,45 @@ fn records_of_leases_are_at_most_the_keys() {
     assert!(here(&node.all, node.all.spend("later", 1)).unwrap().allowed());
     assert!(ids() < 20);
 }
+
+#[test]
+fn a_reload_that_panics_leaves_leases() {
+    let node = leasing(100);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _reloading = node.limiter.inner.begin_reload();
+        panic!("planted");
+    }));
+    assert!(result.is_err());
+    node.take_lease("a");
+    assert!(node.without_store(1).unwrap().allowed(), "the lease has its word");
+}
+
+#[test]
+fn reloads_drop_words_of_old_limits() {
+    let node = leasing(1_000);
+    for id in 0..100 {
+        node.take_lease(&id.to_string());
+    }
+    let cells = || node.limiter.inner.leases().unwrap().words.cells();
+    assert_eq!(cells(), 100);
+    assert!(node.limiter.reload(leased_limits(21)).unwrap().changed);
+    assert_eq!(cells(), 0);
+}
+
+/// The records are searched for ended leases once a second while they are at the cap.
+#[test]
+fn records_are_searched_once_a_second() {
+    let node = leasing(20);
+    for id in 0..20 {
+        node.take_lease(&id.to_string());
+    }
+    let records = || node.limiter.inner.leases().unwrap().records();
+    node.hand.advance(20_000 * MS);
+    node.take_lease("first");
+    let after = records();
+    assert!(after < 20);
+    for id in 0..20 {
+        node.take_lease(&format!("more-{id}"));
+    }
+    assert_eq!(records(), 20);
+}
