@@ -249,7 +249,10 @@ fn a_paused_server_fails_calls_in_time() {
         let store = store_of(&server);
         let mut connection = server.connection();
         let () = cmd("CLIENT").arg(&["PAUSE", "400", "ALL"]).exec(&mut connection).unwrap();
-        failed(&store, "a", "no answer within 100ms");
+        let text = spend(&store, "a").unwrap_err().to_string();
+        // The other one if this process was late as well.
+        let is_late = text.contains("no answer within 100ms") || text.contains("too late to read");
+        assert!(is_late, "{text}");
         until_it_answers(&store, Duration::from_millis(4_500));
     });
 }
