@@ -17,13 +17,13 @@ impl Error {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::limits::{LimitOptions, Shared};
-    /// # use tollgate::shared::Store;
+    /// # use tollgate::shared::{Store, block_on};
     /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
     /// let leased = LimitOptions::default().shared(Shared::Leased);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
     /// assert!(block_on(users.spend_estimate("alice", 1)).unwrap_err().is_leased());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -77,13 +77,13 @@ impl ReserveError {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::limits::{LimitOptions, Shared};
-    /// # use tollgate::shared::Store;
+    /// # use tollgate::shared::{Store, block_on};
     /// # use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// let leased = LimitOptions::default().shared(Shared::Leased);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
     /// let error = block_on(users.reserve("alice", 1, Duration::MAX)).unwrap_err();
     /// assert!(error.is_leased() && !error.is_store_failure());
     /// # Ok::<(), tollgate::Error>(())
@@ -100,14 +100,14 @@ impl ReserveError {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::limits::{LimitOptions, OnError, Shared, StoreOptions};
-    /// # use tollgate::shared::Store;
+    /// # use tollgate::shared::{Store, block_on};
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// let exact = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let nobody = Store::connect(&StoreOptions::new("redis://127.0.0.1:1")?)?;
     /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(nobody));
-    /// let error = block_on(limiter.limit("PerUser")?.reserve("alice", 1, Duration::MAX)).unwrap_err();
+    /// let error = block_on(limiter.shared("PerUser")?.reserve("alice", 1, Duration::MAX)).unwrap_err();
     /// assert!(error.is_store_failure() && !error.is_never());
     /// # Ok::<(), tollgate::Error>(())
     /// ```

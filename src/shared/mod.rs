@@ -237,21 +237,26 @@ async fn ready_within(
     /// The time between two attempts.
     const AGAIN: Duration = Duration::from_millis(10);
     loop {
-        let is_over = began.elapsed() >= within;
-        let asked = write_keys(store, prefix).await;
-        match (asked, is_over) {
-            (Ok(()), _) if store.is_connected() => return Some(Ok(())),
-            (Ok(()), true) => {
-                let text = store.figures().and_then(StoreFigures::last_error);
-                let text = text.unwrap_or_else(|| "a node of the cluster is not connected".into());
-                return Some(Err(Error::new(ErrorKind::StoreOutage, text)));
+        let (is_over, sleep) = (began.elapsed() >= within, store.sleep(AGAIN));
+        // Each question without a connection would count as an error. A store without a timer has answered already.
+        if store.is_connected() || is_over || sleep.is_none() {
+            match write_keys(store, prefix).await {
+                Ok(()) if store.is_connected() => return Some(Ok(())),
+                Ok(()) if is_over || sleep.is_none() => {
+                    let text = store.figures().and_then(StoreFigures::last_error);
+                    let text =
+                        text.unwrap_or_else(|| "a node of the cluster is not connected".into());
+                    return Some(Err(Error::new(ErrorKind::StoreOutage, text)));
+                }
+                Err(error) if is_over || sleep.is_none() || !error.is_undecided() => {
+                    return Some(Err(error));
+                }
+                _ => {}
             }
-            (Err(error), _) if is_over || !error.is_undecided() => return Some(Err(error)),
-            _ => {}
         }
-        // A store without a timer has answered already.
-        let Some(sleep) = store.sleep(AGAIN) else { return Some(write_keys(store, prefix).await) };
-        sleep.await;
+        if let Some(sleep) = sleep {
+            sleep.await;
+        }
         if is_dropped() {
             return None;
         }

@@ -47,11 +47,11 @@ impl Limiter {
     /// let (clock, hand) = Clock::manual();
     /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
     /// let limiter = Limiter::with_options(limits, options);
-    /// let teams = limiter.limit("PerTeam")?;
+    /// let teams = limiter.shared("PerTeam")?;
     /// assert!(teams.spend("red", 1).await?.allowed());
     /// hand.advance(Duration::from_millis(1));
     /// assert!(teams.spend("red", 1).await?.allowed()); // takes a lease
-    /// assert!(teams.spend("red", 1)?.allowed()); // from the lease, without the store
+    /// assert!(teams.spend("red", 1).await?.allowed()); // from the lease, without the store
     /// assert_eq!(limiter.give_leases_back().await?, 1);
     /// # Ok::<(), tollgate::Error>(())
     /// # })?;
