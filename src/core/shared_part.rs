@@ -42,11 +42,12 @@ pub(crate) struct Reloading<'p>(Option<&'p dyn SharedPart>);
 impl LimiterState {
     /// Begins a reload.
     pub(crate) fn begin_reload(self: &Arc<LimiterState>) -> Reloading<'_> {
-        let part = self.shared.as_deref();
-        if let Some(part) = part {
+        // Made first: the reload ends also if its beginning panics.
+        let reloading = Reloading(self.shared.as_deref());
+        if let Some(part) = reloading.0 {
             part.begin_reload(self);
         }
-        Reloading(part)
+        reloading
     }
 }
 

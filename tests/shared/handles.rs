@@ -230,3 +230,27 @@ fn factors_take_nothing_from_leases() {
     assert!(now(all.scaled("2".parse().unwrap()).check("a", 1)).is_ok());
     assert_eq!(store.calls(), calls + 1);
 }
+
+/// The deadline is one, though the wait begins in the local bucket and goes on in the store.
+#[test]
+fn waits_keep_their_deadline_over_a_reload() {
+    let window = || Limit::fixed_window(1, 10 * SECOND).unwrap();
+    let (limiter, all, hand) = one(window(), LimitOptions::default());
+    assert!(now(all.spend("a", 1)).unwrap().allowed());
+    let sleeps = Cell::new(0);
+    let timer = |time| {
+        sleeps.set(sleeps.get() + 1);
+        assert!(sleeps.get() < 3, "the deadline begins anew");
+        if sleeps.get() == 1 {
+            let limits =
+                Limits::builder().limit_with("All", IdFormat::String, window(), exact()).unwrap();
+            limiter.reload(limits.build()).unwrap();
+        }
+        hand.advance(time);
+        assert!(now(all.spend("a", 1)).unwrap().allowed(), "another caller takes it");
+        std::future::ready(())
+    };
+    let waited = now(all.until_allowed("a", 1, 15 * SECOND, timer));
+    assert!(matches!(waited, Err(ReserveError::NotInTime { .. })), "{waited:?}");
+    assert_eq!(sleeps.get(), 1);
+}

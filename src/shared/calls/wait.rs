@@ -105,6 +105,8 @@ impl<T: Timer> SharedWaiting<'_, T> {
         cost: u64,
     ) -> Result<SharedReceipt, ReserveError> {
         let (SharedWaiting { limit, timer, at_most, jitter }, id) = (self, id.into());
+        let clock = &limit.limit.limiter.inner.clock;
+        let until_ns = clock.now_ns().saturating_add(saturating_ns(*at_most));
         if !limit.limit.is_shared() {
             let local = limit.limit.waiting(*at_most, |time| timer.sleep(time)).jitter(*jitter);
             match local.until_allowed(id, cost).await {
@@ -113,14 +115,13 @@ impl<T: Timer> SharedWaiting<'_, T> {
                 receipt => return receipt.map(SharedReceipt::of_local),
             }
         }
-        let clock = &limit.limit.limiter.inner.clock;
-        let until_ns = clock.now_ns().saturating_add(saturating_ns(*at_most));
-        let mut place = match limit.reserve(id, cost, *at_most).await {
+        let at_most = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        let mut place = match limit.reserve(id, cost, at_most).await {
             Ok(place) => CancelledOnDrop(Some(place)),
             Err(ReserveError::NoPlaces { .. }) => return self.retry(id, cost, until_ns).await,
             Err(error) => return Err(error),
         };
-        let spare = if place.wait().is_zero() { Duration::ZERO } else { *at_most };
+        let spare = if place.wait().is_zero() { Duration::ZERO } else { at_most };
         let mut jitter = random_below((*jitter).min(spare.saturating_sub(place.wait())));
         loop {
             let wait = place.wait();

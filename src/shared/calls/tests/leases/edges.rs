@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::shared::block_on;
+use crate::util::sync::{Ordering, Switch};
 
 /// A call that gave its lease up and got no other gives up nothing more.
 #[test]
@@ -282,4 +283,27 @@ fn records_are_searched_once_a_second() {
         node.take_lease(&format!("more-{id}"));
     }
     assert_eq!(records(), 20);
+}
+
+/// The clock panics while the reload gives the leases up.
+#[test]
+fn a_reload_that_panics_at_its_beginning_ends() {
+    let is_planted = Arc::new(Switch::new(false));
+    let by = is_planted.clone();
+    let clock = Clock::custom(move || {
+        assert!(!by.load(Ordering::Relaxed), "planted");
+        MINUTE
+    });
+    let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
+    let limiter = Limiter::with_options(leased_limits(20), options);
+    let all = limiter.shared("All").unwrap();
+    is_planted.store(true, Ordering::Relaxed);
+    let begin = std::panic::AssertUnwindSafe(|| drop(limiter.inner.begin_reload()));
+    assert!(std::panic::catch_unwind(begin).is_err());
+    is_planted.store(false, Ordering::Relaxed);
+    let held = |_| {
+        assert!(block_on(all.spend("a", 1)).unwrap().allowed());
+        all.spend_here("a", 1).is_some()
+    };
+    assert!((0..5).any(held), "a lease has its word");
 }
