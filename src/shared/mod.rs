@@ -43,7 +43,7 @@ use crate::limit::Limit;
 use crate::limits::StoreOptions;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 pub use block_on::block_on;
-use calls::answered::answer;
+use calls::answer;
 pub use calls::batch::SharedBatch;
 pub use calls::handle::{ScaledSharedLimit, SharedLimit};
 pub use calls::member::SharedMember;

@@ -3,6 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -17,7 +18,7 @@ use crate::limiter::batch::{
 };
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::Scratch;
-use crate::shared::calls::answered::{all, answer};
+use crate::shared::calls::answer;
 use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
 use crate::shared::calls::change::{Where, find_or_call};
 use crate::shared::calls::handle::ScaledSharedLimit;
@@ -205,13 +206,12 @@ impl SharedBatch<'_> {
                 _ => Ok(()),
             })
         })??;
-        let given = self.members.iter().enumerate().map(|(position, SharedMember(member))| {
-            Box::pin(async move {
+        let given =
+            self.members.iter().enumerate().map(async |(position, SharedMember(member))| {
                 let given = give(self.limiter, member, refunds).await?;
                 Ok::<_, Error>(given.for_member(position))
-            })
-        });
-        let decisions = all(given.collect()).await;
+            });
+        let decisions = join_all(given).await;
         let mut strictest = Decision::UNLIMITED;
         for decision in decisions {
             strictest = strictest.stricter(decision?);

@@ -8,7 +8,7 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 #[cfg(feature = "tracing")]
 use crate::observe::events;
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::change::{ChangedBucket, Where, find_or_call};
 use crate::shared::calls::handle::{ScaledSharedLimit, SharedLimit};
 use crate::shared::protocol::change::{Step, Stepped};

@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::outage::end_outage;
 use crate::shared::protocol::decide::{decide, read};

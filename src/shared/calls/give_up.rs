@@ -1,17 +1,16 @@
 //! Gives the leases of a node up: at a reload, and before the program ends.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
 use crate::core::state::LimiterState;
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::shared::calls::answered::answer;
-use crate::shared::calls::keep_ms;
+use crate::shared::calls::{answer, keep_ms};
 use crate::shared::part::Part;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::Leases;
@@ -205,26 +204,14 @@ async fn give_back_each(
     store: &dyn SharedStore,
     members: &[StoreMember],
 ) -> Result<Option<Error>, Error> {
-    let mut calls: Vec<_> =
-        members.iter().map(|member| store.charge([member.clone()].into())).collect();
+    let calls = members.iter().map(|member| store.charge([member.clone()].into()));
+    let mut calls: FuturesUnordered<_> = calls.collect();
     let mut failed = None;
-    poll_fn(|context| {
-        let mut outage = None;
-        calls.retain_mut(|call| match call.as_mut().poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(answer) => {
-                match answer.err() {
-                    Some(error) if error.is_undecided() => outage = Some(error),
-                    error => failed = failed.take().or(error),
-                }
-                false
-            }
-        });
-        match outage {
-            Some(error) => Poll::Ready(Err(error)),
-            None if calls.is_empty() => Poll::Ready(Ok(failed.take())),
-            None => Poll::Pending,
+    while let Some(answer) = calls.next().await {
+        match answer.err() {
+            Some(error) if error.is_undecided() => return Err(error),
+            error => failed = failed.or(error),
         }
-    })
-    .await
+    }
+    Ok(failed)
 }

@@ -5,7 +5,6 @@
 //! back if the store denies, and counts. At last the caller's future takes the task's result. If the caller drops that
 //! future, the task goes on to its end: so a call is charged for all of its members or for none, whoever waits for it.
 
-pub(crate) mod answered;
 pub(crate) mod asked;
 pub(crate) mod batch;
 mod change;
@@ -32,6 +31,7 @@ mod units;
 pub(crate) mod wait;
 
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
@@ -113,6 +113,14 @@ fn policy(entry: &Entry) -> Policy {
         Some(OnError::Local) => Policy::Local(fraction),
         Some(OnError::Allow) => Policy::Allow(sharing.allow_for().unwrap_or_default(), fraction),
     }
+}
+
+/// The answer of a task at the store.
+pub(crate) async fn answer<T>(asked: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+    asked.await.unwrap_or_else(|_| {
+        let text = "the call to the store ended without an answer";
+        Err(Error::new(ErrorKind::Store, text))
+    })
 }
 
 /// Makes the error of a call for a shared limit where no store was given.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::reserve::{Receipt, Reservation};
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::charged::ChargedInStore;
 
 /// A charged estimate, which [`settle`](SharedReceipt::settle) replaces by the actual cost. A receipt that is dropped leaves

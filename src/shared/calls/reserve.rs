@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{Reservation, ReserveError};
 use crate::limits::{Id, Scratch};
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::asked::{AskedBatch, SharedCall};
 use crate::shared::calls::batch::Begun;
 use crate::shared::calls::change::{AskedChange, admit};

@@ -36,6 +36,7 @@ use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreHandle, StoreMember};
 use crate::shared::store_figures::StoreFigures;
 
+const MS: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -217,6 +218,21 @@ fn node_with(limits: Limits) -> Node {
     let limiter = Limiter::with_options(limits, options);
     let (own, all) = (limiter.limit("Own").unwrap(), limiter.shared("All").unwrap());
     Node { limiter, store, own, all, hand }
+}
+
+/// A node that has a lease.
+fn node_with_lease() -> Node {
+    let limit = Limit::new(20, 1, MINUTE).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let node =
+        node_with(limits.limit_with("All", IdFormat::String, limit, leased).unwrap().build());
+    for _ in 0..2 {
+        node.hand.advance(MS);
+        assert!(node.is_allowed(1));
+    }
+    assert_eq!(node.limiter.counters().store().unwrap().held_units, 8);
+    node
 }
 
 /// The answer of a call that does not ask the store in memory.

@@ -4,7 +4,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::change::{ChangedBucket, Where, find_or_call};
 use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::outage::decide_without;

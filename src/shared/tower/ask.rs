@@ -13,7 +13,7 @@ use crate::http::tower::answer::{
     RefundableCharge, RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
 };
 use crate::shared::SharedMember;
-use crate::shared::calls::answered::answer;
+use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;
 use crate::shared::calls::batch::Begun;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};

@@ -4,7 +4,6 @@ use super::*;
 use crate::decision::Decision;
 use crate::shared::block_on;
 
-const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Two nodes of a leased limit of 20 units, one each `period`. The first has spent two units of id `a`, and holds 8 until 20 s

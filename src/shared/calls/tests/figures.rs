@@ -6,8 +6,6 @@ use crate::shared::block_on;
 #[cfg(feature = "tracing")]
 use crate::util::sync::Ordering;
 
-const MS: Duration = Duration::from_millis(1);
-
 fn store_counters(limiter: &Limiter) -> StoreCounters {
     limiter.counters().store().unwrap()
 }

@@ -13,8 +13,6 @@ use crate::shared::calls::batch::Begun;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
 use crate::util::sync::{AtomicU64, Ordering};
 
-const MS: Duration = Duration::from_millis(1);
-
 impl Node {
     /// Spends a batch, and keeps its charges.
     fn keep(&self, members: &[SharedMember<'_>]) -> DecidedBatch {

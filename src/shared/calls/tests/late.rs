@@ -2,8 +2,6 @@
 
 use super::*;
 
-const MS: Duration = Duration::from_millis(1);
-
 /// A node whose limit has 40 units, and leases that end one to two seconds after they are taken.
 fn leasing() -> Node {
     node_with(leased_limits(40))

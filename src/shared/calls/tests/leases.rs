@@ -12,8 +12,6 @@ use crate::limiter::batch::MemberMode;
 use crate::limits::OverrideOptions;
 use crate::shared::block_on;
 
-const MS: Duration = Duration::from_millis(1);
-
 /// A node on a store in memory with its clock: a limit of this node, and a leased one of 20 units, each of one a minute.
 struct Leasing {
     limiter: Limiter,
@@ -89,15 +87,7 @@ fn checks_count_leases_without_a_word() {
 /// A call that is not sent would not get another lease.
 #[test]
 fn calls_that_are_not_sent_keep_the_lease() {
-    let limit = Limit::new(20, 1, MINUTE).unwrap();
-    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let node =
-        node_with(limits.limit_with("All", IdFormat::String, limit, leased).unwrap().build());
-    for _ in 0..2 {
-        node.hand.advance(MS);
-        assert!(node.is_allowed(1));
-    }
+    let node = node_with_lease();
     let held = || node.limiter.counters().store().unwrap().held_units;
     assert_eq!(held(), 8);
     node.set_outage(true);

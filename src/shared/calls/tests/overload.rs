@@ -4,8 +4,6 @@ use super::*;
 use crate::observe::store_counters::StoreCounters;
 use crate::shared::block_on;
 
-const MS: Duration = Duration::from_millis(1);
-
 fn figures(node: &Node) -> StoreCounters {
     node.limiter.counters().store().unwrap()
 }
@@ -40,27 +38,13 @@ fn overloaded_calls_pass_in_shadow_mode() {
     assert!(node.are_allowed(1));
 }
 
-fn leasing() -> Node {
-    let limit = Limit::new(20, 1, MINUTE).unwrap();
-    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
-    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
-    let node =
-        node_with(limits.limit_with("All", IdFormat::String, limit, leased).unwrap().build());
-    for _ in 0..2 {
-        node.hand.advance(MS);
-        assert!(node.is_allowed(1));
-    }
-    assert_eq!(figures(&node).held_units, 8);
-    node
-}
-
 /// The lease goes back with the next call. One that was never sent does not end it.
 #[test]
 fn unsent_calls_keep_the_lease() {
     for (kind, held) in
         [(ErrorKind::StoreOverload, 8), (ErrorKind::StoreCrowded, 0), (ErrorKind::StoreLate, 0)]
     {
-        let node = leasing();
+        let node = node_with_lease();
         *node.store.fails.lock() = Some(Error::new(kind, "planted"));
         assert!(!node.is_allowed(15), "{kind:?}");
         assert_eq!(figures(&node).held_units, held, "{kind:?}");
@@ -70,7 +54,7 @@ fn unsent_calls_keep_the_lease() {
 /// Each denied call puts the lease back.
 #[test]
 fn denied_calls_list_their_lease_once() {
-    let node = leasing();
+    let node = node_with_lease();
     let leases = node.limiter.inner.leases().unwrap();
     for _ in 0..50 {
         assert!(!node.is_allowed(20));
