@@ -1,36 +1,27 @@
 //! Finds the address that a client is limited by, also behind proxies.
 
+pub(crate) mod chain;
 mod lines;
+pub(crate) mod networks;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use http::header::FORWARDED;
 use http::{Extensions, HeaderMap, HeaderName};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv6Net};
 
-use crate::http::forwarded::{FromRight, parse_forwarded_element, parse_forwarded_for_entry, trim};
+use crate::http::client::networks::{Use, parse_network};
 use crate::http::{ClientError, Peer, SetupError};
-use crate::util::escape::quoted;
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+use crate::util::client_network::{IPV6_PREFIX_DEFAULT, client_network};
 
 /// The name of all Unix sockets in a list of trusted proxies, as in nginx's `set_real_ip_from`.
 const UNIX: &str = "unix:";
 
-/// The maximum number of entries that are read, including empty ones. No chain of proxies is that long.
-pub(crate) const HOPS_MAX: usize = 256;
-
-/// A customer gets a /64 at least.
-const IPV6_PREFIX_DEFAULT: u8 = 64;
 /// A shorter prefix is that of a provider, not of a client.
 const IPV6_PREFIX_MIN: u8 = 32;
-
-/// The prefix under which translators put the address of an IPv4 client into IPv6 (RFC 6052).
-const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
-const MAPPED_BITS: u8 = 96;
 
 /// The header field in which your proxies give the client's address.
 ///
@@ -96,8 +87,12 @@ pub struct ClientAddress {
     trusted: Arc<[IpNet]>,
     trusts_unix: bool,
     forwarding: Forwarding,
+    /// The number of proxies that a request passes; `None`: the networks decide for each entry.
+    hops: Option<NonZeroU8>,
     proxies_may_ask: bool,
     ipv6_prefix: u8,
+    /// The prefixes of the operator's own translators, the longest first.
+    translators: Arc<[Ipv6Net]>,
 }
 
 impl Default for ClientAddress {
@@ -124,8 +119,10 @@ impl ClientAddress {
             trusted: Arc::new([]),
             trusts_unix: false,
             forwarding: Forwarding::XForwardedFor,
+            hops: None,
             proxies_may_ask: false,
             ipv6_prefix: IPV6_PREFIX_DEFAULT,
+            translators: Arc::new([]),
         }
     }
 
@@ -168,10 +165,10 @@ impl ClientAddress {
             if text == UNIX {
                 trusts_unix = true;
             } else {
-                trusted.push(parse_network(text)?);
+                trusted.push(parse_network(text, Use::Trusted)?);
             }
         }
-        Ok(ClientAddress { trusted: trusted.into(), trusts_unix, forwarding, ..self })
+        Ok(ClientAddress { trusted: trusted.into(), trusts_unix, forwarding, hops: None, ..self })
     }
 
     /// Accepts requests that a trusted proxy makes itself, such as the health checks of a load balancer: a request
@@ -307,11 +304,24 @@ impl ClientAddress {
     /// assert_eq!(clients.of(&HeaderMap::new(), &extensions), Ok(IpAddr::from([192, 0, 2, 7])));
     /// ```
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<IpAddr, ClientError> {
-        let peer = match &self.find_peer {
+        self.find(self.peer(extensions), headers)
+    }
+
+    /// Finds the client's own address, like [`find_exact`](ClientAddress::find_exact).
+    #[cfg(feature = "tower")]
+    pub(crate) fn exact_of(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<IpAddr, ClientError> {
+        self.find_exact(self.peer(extensions), headers)
+    }
+
+    fn peer(&self, extensions: &Extensions) -> Option<Peer> {
+        match &self.find_peer {
             Some(find_peer) => find_peer(extensions),
             None => extensions.get::<Peer>().copied(),
-        };
-        self.find(peer, headers)
+        }
     }
 
     /// Finds the address by which a client is limited, from the peer's address and the request's header fields.
@@ -335,7 +345,16 @@ impl ClientAddress {
         peer: Option<P>,
         headers: &HeaderMap,
     ) -> Result<IpAddr, ClientError> {
-        let client = match peer.map(Into::into).ok_or(ClientError::NoPeer)? {
+        let client = self.find_exact(peer.map(Into::into), headers)?;
+        Ok(match client {
+            IpAddr::V6(address) => client_network(address, self.ipv6_prefix),
+            IpAddr::V4(_) => client,
+        })
+    }
+
+    /// Finds the client's own address: not its network, and the IPv4 address if a translator forwards for it.
+    fn find_exact(&self, peer: Option<Peer>, headers: &HeaderMap) -> Result<IpAddr, ClientError> {
+        let client = match peer.ok_or(ClientError::NoPeer)? {
             Peer::Unix if !self.trusts_unix => return Err(ClientError::UntrustedUnixPeer),
             Peer::Unix => self.forwarded_by(Peer::Unix, headers)?,
             Peer::Address(peer) => {
@@ -344,117 +363,13 @@ impl ClientAddress {
                 if is_proxy { self.forwarded_by(peer.into(), headers)? } else { peer }
             }
         };
-        Ok(self.bucket_address(client))
-    }
-
-    /// Finds the client for which the trusted `peer` forwards.
-    #[inline(never)]
-    fn forwarded_by(&self, peer: Peer, headers: &HeaderMap) -> Result<IpAddr, ClientError> {
-        let forwarded = match &self.forwarding {
-            Forwarding::Forwarded => {
-                self.last_untrusted(peer, headers, FORWARDED, parse_forwarded_element)?
-            }
-            Forwarding::XForwardedFor => {
-                self.last_untrusted(peer, headers, X_FORWARDED_FOR, parse_forwarded_for_entry)?
-            }
-            Forwarding::Header(name) => single_address(peer, headers, name)?,
-        };
-        match (forwarded, peer) {
-            (Some(address), _) => Ok(address),
-            (None, proxy) if !self.proxies_may_ask => Err(ClientError::NoForwarding { proxy }),
-            (None, Peer::Address(address)) => Ok(address),
-            (None, Peer::Unix) => Ok(Ipv4Addr::LOCALHOST.into()),
-        }
-    }
-
-    /// Finds the first address from the right that is not a trusted proxy's, or else the leftmost. `None` if the
-    /// field has no address.
-    fn last_untrusted(
-        &self,
-        peer: Peer,
-        headers: &HeaderMap,
-        name: HeaderName,
-        parse: fn(&[u8]) -> Option<IpAddr>,
-    ) -> Result<Option<IpAddr>, ClientError> {
-        let lines = headers.get_all(name).iter().rev();
-        let entries = lines.flat_map(|line| FromRight::new(line.as_bytes(), b','));
-        // `proxy` is the trusted proxy that wrote the entry.
-        let (mut proxy, mut leftmost) = (peer, None);
-        for (hop, entry) in entries.enumerate() {
-            if hop == HOPS_MAX {
-                return Err(ClientError::TooManyHops);
-            }
-            if trim(entry).is_empty() {
-                // RFC 9110, 5.6.1: a recipient ignores empty elements of a list.
-                continue;
-            }
-            let address = parse(entry).ok_or(ClientError::NoAddress { proxy })?.to_canonical();
-            if !self.trusts(address) {
-                return Ok(Some(address));
-            }
-            (proxy, leftmost) = (address.into(), Some(address));
-        }
-        Ok(leftmost)
+        Ok(self.translated_back(client))
     }
 
     #[inline(never)]
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
     }
-
-    /// Maps a client's address to the address of its bucket.
-    fn bucket_address(&self, client: IpAddr) -> IpAddr {
-        let IpAddr::V6(address) = client else { return client };
-        let groups = address.segments();
-        if groups[..6] == NAT64_PREFIX {
-            let [.., a, b, c, d] = address.octets();
-            return IpAddr::from([a, b, c, d]);
-        }
-        let host_bits = 128 - u32::from(self.ipv6_prefix);
-        let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-        IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-    }
-}
-
-/// Reads a field with one address, which the trusted `proxy` wrote. `None` if the field is missing or empty.
-fn single_address(
-    proxy: Peer,
-    headers: &HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<IpAddr>, ClientError> {
-    let mut lines = headers.get_all(name).iter();
-    let Some(line) = lines.next() else { return Ok(None) };
-    if lines.next().is_some() {
-        return Err(ClientError::NoAddress { proxy });
-    }
-    if trim(line.as_bytes()).is_empty() {
-        return Ok(None);
-    }
-    let address = parse_forwarded_for_entry(line.as_bytes());
-    address.map(|address| Some(address.to_canonical())).ok_or(ClientError::NoAddress { proxy })
-}
-
-/// Parses a trusted network. A network of IPv4-mapped addresses becomes one of IPv4 addresses.
-fn parse_network(text: &str) -> Result<IpNet, SetupError> {
-    let invalid =
-        |why: &str| SetupError::new(format!("invalid trusted network {}: {why}", quoted(text, 64)));
-    let network: IpNet = match text.parse::<IpAddr>() {
-        Ok(address) => address.into(),
-        Err(_) => text.parse().map_err(|_| invalid("an address, a CIDR or unix: is allowed"))?,
-    };
-    let network = match network {
-        IpNet::V6(v6) if v6.prefix_len() >= MAPPED_BITS => match v6.addr().to_ipv4_mapped() {
-            Some(v4) => Ipv4Net::new(v4, v6.prefix_len() - MAPPED_BITS)
-                .map_err(|_| invalid("a shorter prefix is allowed"))?
-                .into(),
-            None => network,
-        },
-        _ => network,
-    };
-    if network.prefix_len() == 0 {
-        return Err(invalid("not every address can be a trusted proxy's"));
-    }
-    Ok(network)
 }
 
 impl fmt::Debug for ClientAddress {
@@ -463,8 +378,10 @@ impl fmt::Debug for ClientAddress {
             .field("trusted", &self.trusted)
             .field("trusts_unix", &self.trusts_unix)
             .field("forwarding", &self.forwarding)
+            .field("hops", &self.hops)
             .field("proxies_may_ask", &self.proxies_may_ask)
             .field("ipv6_prefix", &self.ipv6_prefix)
+            .field("translators", &self.translators)
             .finish_non_exhaustive()
     }
 }

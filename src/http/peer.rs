@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::http::client::HOPS_MAX;
+use crate::http::client::chain::HOPS_MAX;
 
 /// The other end of a connection. A server without an extension of its own for it can put this one into its
 /// requests.
@@ -80,6 +80,16 @@ pub enum ClientError {
     },
     /// The field has more than 256 entries, all of trusted proxies.
     TooManyHops,
+    /// The field has fewer entries than there are [trusted hops](crate::http::ClientAddress::trusted_hops): the request
+    /// has not passed all proxies.
+    TooFewHops {
+        /// The proxy in front of the server.
+        proxy: Peer,
+        /// The number of entries.
+        count: usize,
+        /// The number of trusted hops.
+        hops: u8,
+    },
 }
 
 impl ClientError {
@@ -103,6 +113,7 @@ impl ClientError {
             ClientError::NoAddress { .. } => {
                 "what the proxy says of its client is no address".into()
             }
+            ClientError::TooFewHops { .. } => "the request has not passed all proxies".into(),
             _ => self.to_string(),
         }
     }
@@ -127,6 +138,10 @@ impl fmt::Display for ClientError {
             ClientError::TooManyHops => {
                 write!(f, "more than {HOPS_MAX} hops, all of trusted proxies")
             }
+            ClientError::TooFewHops { proxy, count, hops } => write!(
+                f,
+                "the field of the trusted proxy {proxy} has {count} addresses, and {hops} hops are trusted"
+            ),
         }
     }
 }

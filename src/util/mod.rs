@@ -1,6 +1,7 @@
-//! Small parts that know nothing of rate limits: atomics, text, decimals, threads, and the hooks of the loom models.
+//! Small parts that know nothing of rate limits: atomics, text, addresses, decimals, threads, and the hooks of the loom models.
 
 pub(crate) mod background;
+pub(crate) mod client_network;
 pub(crate) mod coverage;
 pub(crate) mod decimal;
 pub(crate) mod escape;

@@ -7,6 +7,7 @@ mod features;
 mod fields;
 mod grpc;
 mod guide;
+mod hops;
 mod http_limit;
 mod layer;
 mod meetings;

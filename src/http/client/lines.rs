@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ClientAddress, Forwarding, X_FORWARDED_FOR};
+use super::chain::X_FORWARDED_FOR;
+use super::{ClientAddress, Forwarding};
 use crate::http::{ClientError, Peer};
 
 /// Stands for a line that no field can have.
