@@ -15,6 +15,9 @@ use crate::util::sync::{Figure, Ordering};
 
 /// The most characters of a key in an event.
 const MAX_KEY_CHARS: usize = 64;
+/// The most characters of a request's path in an event.
+#[cfg(feature = "tower")]
+const MAX_PATH_CHARS: usize = 256;
 /// The most characters of an error in an event.
 pub(crate) const MAX_ERROR_CHARS: usize = 512;
 
@@ -35,6 +38,13 @@ pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
 pub(crate) fn sweep(pass: &Swept) {
     let Swept { looked_at, dropped, finished } = pass;
     debug!(target: "tollgate", looked_at, dropped, finished, "swept");
+}
+
+/// Logs a request that a layer has denied, with the names of the limits that deny it. Its path is cut and escaped.
+#[cfg(feature = "tower")]
+pub(crate) fn request_denied(request: &http::request::Parts, limits: &[&str], retry_in: Duration) {
+    let (method, path) = (&request.method, shown(request.uri.path(), MAX_PATH_CHARS));
+    info!(target: "tollgate", %method, %path, ?limits, ?retry_in, "request denied");
 }
 
 /// Logs the 1st, 2nd, 4th, 8th and so on of the new keys that found the table full.

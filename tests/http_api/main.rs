@@ -17,6 +17,7 @@ mod on_response;
 #[path = "../support/random.rs"]
 mod random;
 mod refunds;
+mod routes;
 mod rule_fields;
 mod shared;
 mod shared_refunds;

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::MatchedPath;
+use axum::extract::{MatchedPath, OriginalUri};
 use axum::routing::{get, post};
 use axum::{BoxError, Router};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use tollgate::http::{ClientAddress, Peer, RateLimitLayer, ResponseBody, Rule, extract};
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
@@ -196,7 +196,7 @@ async fn path_spellings_are_buckets_route_is_one() {
             .route("/q", post(|| async { "other" }))
     };
     let limiter = limiter(100);
-    let by_path = Rule::new(limiter.limit("n").unwrap(), extract::path());
+    let by_path = Rule::new(limiter.limit("n").unwrap(), extract::path::<OriginalUri>());
     let app = routes().layer(RateLimitLayer::builder(&limiter).rule(by_path).build().unwrap());
     for path in paths {
         assert_eq!(ask(&app, request(Method::GET, path)).await.0, StatusCode::OK);
@@ -304,4 +304,75 @@ async fn slash_56_is_limited_by_prefix_or_rule() {
     assert_eq!(let_through(|l| vec![one(l, "PerClient", 56)]).await, 2);
     let two = |l: &Limiter| vec![one(l, "PerClient", 64), one(l, "PerSite", 48)];
     assert_eq!(let_through(two).await, 8);
+}
+/// Servers decode percent encoding, strip quotation marks and join fields, each in its way. A client that uses this gets no
+/// second bucket, and no request gets past its rule.
+#[tokio::test]
+async fn cookie_spellings_are_one_id() {
+    let limiter = limiter(100);
+    let rule = Rule::new(limiter.limit("n").unwrap(), extract::cookie("session"));
+    let app = app().layer(RateLimitLayer::builder(&limiter).rule(rule).build().unwrap());
+    let rule = Rule::new(limiter.limit("n").unwrap(), extract::cookie_if_present("session"));
+    let lenient = self::app().layer(RateLimitLayer::builder(&limiter).rule(rule).build().unwrap());
+    let with = |lines: &[&[u8]]| {
+        let mut request = request(Method::GET, "/");
+        for line in lines {
+            request.headers_mut().append("cookie", HeaderValue::from_bytes(line).unwrap());
+        }
+        request
+    };
+    let one: [&[&[u8]]; 12] = [
+        &[b"session=s1%"],
+        &[b"theme=dark; session=s1%"],
+        &[b"session=s1% ;theme=dark"],
+        &[b"theme=dark", b"session=s1%"],
+        &[b";; session = s1% ;"],
+        &[b"session=\"s1%\""],
+        &[b"session=%731%"],
+        &[b"session=s%31%25"],
+        &[b"%73ession=s1%"],
+        &[b"session=\"%731%25\""],
+        &[b"Session=s2; session=s1%; session2=s3; asession=s4"],
+        &[b"name=caf\xc3\xa9; session=s1%; session"],
+    ];
+    for lines in one {
+        for app in [&app, &lenient] {
+            assert_eq!(ask(app, with(lines)).await.0, StatusCode::OK, "{lines:?}");
+        }
+    }
+    assert_eq!(limiter.stats().cells, 1);
+    let left = limiter.limit("n").unwrap().check("s1%", 0).unwrap().remaining();
+    assert_eq!(left, Some(100 - 24));
+    for (lines, why) in [
+        (&[&b"session=s1; session=s2"[..]][..], "occurs more than once"),
+        (&[b"session=s1", b"%73ession=s2"], "occurs more than once"),
+        (&[b"session="], "is empty"),
+        (&[b"session=\"\""], "is empty"),
+        (&[b"session=\xff"], "is not UTF-8"),
+        (&[b"session=%ff"], "is not UTF-8"),
+    ] {
+        for app in [&app, &lenient] {
+            let (status, _, body) = ask(app, with(lines)).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{lines:?}");
+            assert!(body.contains(why), "{lines:?}: {body}");
+        }
+    }
+    for lines in [&[][..], &[&b"session"[..]], &[b"Session=s1"], &[b"=s1"]] {
+        assert_eq!(ask(&app, with(lines)).await.0, StatusCode::BAD_REQUEST, "{lines:?}");
+        assert_eq!(ask(&lenient, with(lines)).await.0, StatusCode::OK, "{lines:?}");
+    }
+    assert_eq!(limiter.stats().cells, 1);
+}
+
+#[test]
+fn closure_in_variable_is_an_extractor() {
+    fn host(request: &http::request::Parts) -> tollgate::http::Who<'_> {
+        request.uri.host().unwrap_or("none").into()
+    }
+    let limiter = limiter(1);
+    let path = extract::by(|request| request.uri.path().into());
+    let _ = (
+        Rule::new(limiter.limit("n").unwrap(), path),
+        Rule::new(limiter.limit("n").unwrap(), host),
+    );
 }

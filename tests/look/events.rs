@@ -57,6 +57,40 @@ fn logged(options: LimiterOptions) -> Limiter {
     Limiter::with_options(limits, options.clock(clock))
 }
 
+#[cfg(feature = "tower")]
+#[test]
+fn layer_logs_each_denied_request() {
+    use http::{Request, Response};
+    use std::convert::Infallible;
+    use tollgate::http::{RateLimitLayer, Rule, extract};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let limiter = logged(LimiterOptions::default());
+    let rule = || Rule::new(limiter.limit("A").unwrap(), extract::everyone("all"));
+    let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
+    let ask = |layer: &RateLimitLayer, request: Request<()>| {
+        let Ok(_) = runtime.block_on(layer.layer(inner).oneshot(request));
+    };
+    let builder = || RateLimitLayer::builder(&limiter).rule(rule().shown_as("everyone"));
+    let (quiet, logs) = (builder().build().unwrap(), builder().log_denials().build().unwrap());
+    let serves = builder().log_denials().permissive(true).build().unwrap();
+    let lines = lines_of(|| {
+        ask(&logs, Request::get("/allowed").body(()).unwrap());
+        for layer in [&quiet, &logs, &logs, &serves] {
+            ask(layer, Request::post("/login?secret=1").body(()).unwrap());
+        }
+        ask(&logs, Request::get(format!("/{}", "z".repeat(300))).body(()).unwrap());
+    });
+    let line = |method: &str, path: &str| {
+        format!(
+            "INFO message=request denied method={method} path={path} limits=[\"everyone\"] retry_in=3600s"
+        )
+    };
+    let long = format!("/{}...", "z".repeat(255));
+    assert_eq!(lines, [line("POST", "/login"), line("POST", "/login"), line("GET", &long)]);
+}
+
 #[test]
 fn first_denials_and_some_others_are_logged() {
     let limiter = logged(LimiterOptions::default().log_denials(3));

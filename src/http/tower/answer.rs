@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::fields::{write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
+use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::rule_fields::{FieldGroup, LayerFields};
@@ -33,6 +34,7 @@ const INLINE_DECISIONS: usize = 2;
 pub(crate) struct Rules {
     pub(crate) limiter: Limiter,
     pub(crate) rules: Box<[ActiveRule]>,
+    pub(crate) exemptions: Exemptions,
     pub(crate) fields: LayerFields,
     /// Whether the decision on an allowed request is recorded, for fields or for the layer's function for responses.
     pub(crate) records_allowed: bool,
@@ -159,6 +161,7 @@ impl Rules {
     #[inline]
     pub(crate) fn ask(&self, parts: &Parts) -> Asked {
         match &*self.rules {
+            [_] if self.exemptions.contain(parts) => Ok((Decision::UNLIMITED, None)),
             [rule] if !rule.can_refund() => match rule.who(parts)? {
                 None => Ok((Decision::UNLIMITED, None)),
                 Some(who) => self.ask_one(&self.matched(0, rule, who, parts)),
@@ -178,6 +181,9 @@ impl Rules {
         parts: &'a Parts,
     ) -> Result<MatchedRules<'r, 'a>, Rejection> {
         let mut matched = MatchedRules::new();
+        if self.exemptions.contain(parts) {
+            return Ok(matched);
+        }
         for (position, rule) in rules.iter().enumerate() {
             if let Some(who) = rule.who(parts)? {
                 matched.push(self.matched(position, rule, who, parts));

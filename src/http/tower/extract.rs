@@ -3,13 +3,14 @@
 //!
 //! Two spellings of a value are two ids, and the client chooses the spelling. [`header`] takes a field byte by byte. If
 //! two spellings mean the same, such as `Bearer t` and `bearer  t`, the extractor must make one id of them, as
-//! [`bearer`] does. [`path`] takes the path as the client sends it: `/p/1` and `/p/%31` are two ids. The route that the
+//! [`bearer`] and [`cookie`] do. [`path`] takes the path as the client sends it: `/p/1` and `/p/%31` are two ids. The route that the
 //! server has matched is one id for both: [`extension`] takes it.
 //!
 //! # Example
 //!
 //! ```
 //! use std::time::Duration;
+//! use axum::extract::OriginalUri;
 //! use http::HeaderName;
 //! use tollgate::http::{ClientAddress, Rule, extract};
 //! use tollgate::{IdFormat, Limit, Limiter, Limits};
@@ -25,23 +26,27 @@
 //! let rules = [
 //!     Rule::new(limiter.limit("PerClient")?, extract::client(ClientAddress::new())),
 //!     Rule::new(limiter.limit("PerKey")?, extract::header_if_present(HeaderName::from_static("x-api-key"))),
-//!     Rule::new(limiter.limit("PerPath")?, extract::path()),
+//!     Rule::new(limiter.limit("PerPath")?, extract::path::<OriginalUri>()),
 //!     Rule::new(limiter.limit("All")?, extract::everyone("all")),
 //! ];
 //! # let _ = rules;
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
+mod cookies;
+
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, StatusCode, Uri};
 
 use crate::http::ClientAddress;
 use crate::http::tower::{Rejection, Who};
 use crate::limits::Id;
+use crate::util::escape::quoted;
 
 /// The whitespace that field values may have (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
@@ -158,6 +163,54 @@ pub fn bearer_if_present() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Syn
     |parts: &Parts| who_or(bearer_token(parts), || Who::NoLimit)
 }
 
+/// Takes the value of a cookie, such as a session. All spellings that servers read as one value are one id: with percent
+/// encoding (`%61` is `a`), in quotation marks, and in one field or several. A request without the cookie, with more than
+/// one of that name, or with a value that is empty or not UTF-8 is rejected with a 400.
+///
+/// The value is not verified, so a client that invents sessions gets a bucket for each, and a client that drops its cookie
+/// a new one. Put the layer behind the authentication, or add a rule by address.
+///
+/// # Example
+///
+/// ```
+/// # use http::Request;
+/// # use tollgate::Id;
+/// # use tollgate::http::{Who, extract};
+/// let session = extract::cookie("session");
+/// let with = |cookie: &str| Request::builder().header("cookie", cookie).body(()).map(|it| it.into_parts().0);
+/// assert!(matches!(session(&with("theme=dark; session=s1")?), Who::Id(Id::Text("s1"))));
+/// assert!(matches!(session(&with("theme=dark; session=%731")?), Who::Text(id) if id == "s1"));
+/// assert!(matches!(session(&with("theme=dark")?), Who::Refused(rejection) if rejection.status() == 400));
+/// # Ok::<(), http::Error>(())
+/// ```
+pub fn cookie(
+    name: impl Into<String>,
+) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
+    let name = name.into();
+    move |parts: &Parts| {
+        let missing = || bad_request(format!("the cookie {} is missing", quoted(&name, 64)));
+        cookies::find(parts, &name, missing)
+    }
+}
+
+/// Works like [`cookie`], but the rule does not apply to requests without the cookie. Another rule should limit them.
+///
+/// # Example
+///
+/// ```
+/// # use http::Request;
+/// # use tollgate::http::{Who, extract};
+/// let (parts, ()) = Request::builder().header("cookie", "theme=dark").body(())?.into_parts();
+/// assert!(matches!(extract::cookie_if_present("session")(&parts), Who::NoLimit));
+/// # Ok::<(), http::Error>(())
+/// ```
+pub fn cookie_if_present(
+    name: impl Into<String>,
+) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
+    let name = name.into();
+    move |parts: &Parts| cookies::find(parts, &name, || Who::NoLimit)
+}
+
 /// Takes the text of an extension that the server has put into the request, such as axum's matched path. A request
 /// without the extension is rejected with a 500.
 ///
@@ -220,21 +273,51 @@ pub fn extension_if_present<T: Send + Sync + 'static>(
     }
 }
 
-/// Takes the request's path without its query, so that all clients share a path's bucket. Each path that a client sends
-/// has its own bucket, and so has each spelling: `/p/1` and `/p/%31` have two. To count by route, use [`extension`].
+/// Takes the request's path without its query, so that all clients share a path's bucket. `T` is the extension in which the
+/// server keeps the URI as the client sent it, in axum `OriginalUri`: under `nest` the request's own URI has lost its
+/// prefix, and `/a/users` and `/b/users` would be one id. A request without the extension is rejected with a 500.
+///
+/// Each path that a client sends has its own bucket, and so has each spelling: `/p/1` and `/p/%31` have two. To count by
+/// route, use [`extension`]. A server that changes no path can take it by a closure: `|request|
+/// Who::from(request.uri.path())`.
 ///
 /// # Example
 ///
 /// ```
-/// # use http::{HeaderName, Request};
+/// # use http::Request;
 /// # use tollgate::Id;
 /// # use tollgate::http::{Who, extract};
-/// let (parts, ()) = Request::builder().uri("/search?q=1").body(())?.into_parts();
-/// assert!(matches!(extract::path()(&parts), Who::Id(Id::Text("/search"))));
+/// use axum::extract::OriginalUri;
+///
+/// let (mut parts, ()) = Request::builder().uri("/users").body(())?.into_parts();
+/// parts.extensions.insert(OriginalUri("/a/users?q=1".parse().unwrap())); // as axum does
+/// assert!(matches!(extract::path::<OriginalUri>()(&parts), Who::Id(Id::Text("/a/users"))));
 /// # Ok::<(), http::Error>(())
 /// ```
-pub fn path() -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    |parts: &Parts| Who::Id(Id::Text(parts.uri.path()))
+pub fn path<T: Deref<Target = Uri> + Send + Sync + 'static>()
+-> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
+    extension(|uri: &T| uri.path())
+}
+
+/// Returns the closure as it is, with the type that rules take. A closure that is passed to
+/// [`Rule::new`](crate::http::Rule::new) directly needs no such call; one in a variable does not compile without it.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::http::{Rule, Who, extract};
+/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+///
+/// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
+/// let limiter = Limiter::new(Limits::builder().limit("PerHost", IdFormat::String, limit)?.build());
+/// let host = extract::by(|request| Who::from(request.uri.host().unwrap_or("none")));
+/// let rule = Rule::new(limiter.limit("PerHost")?, host);
+/// # let _ = rule;
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+pub fn by<F: for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static>(find: F) -> F {
+    find
 }
 
 /// Takes the same id for all requests, which then share one bucket.

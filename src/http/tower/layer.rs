@@ -1,21 +1,24 @@
 //! Builds the layer from rules, fields and a responder.
 
+mod options;
+
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
-use http::{Response, response};
 use tower_layer::Layer;
 
 use crate::http::tower::answer::Rules;
+use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::grpc::Protocol;
 use crate::http::tower::outcome::OnRequest;
 use crate::http::tower::responder;
 use crate::http::tower::responder::Denial;
 use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::ActiveRule;
-use crate::http::tower::{Outcome, RateLimit, Rejection, Rule, Switch};
+use crate::http::tower::{RateLimit, Rejection, Rule, Switch};
 use crate::http::{Fields, SetupError, Style};
 use crate::limiter::Limiter;
 
@@ -26,6 +29,8 @@ pub(crate) struct LayerState {
     /// Whether gRPC requests get gRPC's own answers.
     pub(crate) grpc: bool,
     pub(crate) permissive: bool,
+    #[cfg(feature = "tracing")]
+    pub(crate) logs_denials: bool,
     pub(crate) on_request: Option<OnRequest>,
     pub(crate) switch: Switch,
 }
@@ -132,10 +137,13 @@ impl RateLimitLayer {
         RateLimitBuilder {
             limiter: limiter.clone(),
             rules: Vec::new(),
+            exemptions: Exemptions::default(),
             fields: None,
             responder: Responder::ProblemJson,
             grpc: false,
             permissive: false,
+            #[cfg(feature = "tracing")]
+            logs_denials: false,
             on_request: None,
         }
     }
@@ -191,10 +199,13 @@ impl fmt::Debug for RateLimitLayer {
 pub struct RateLimitBuilder {
     limiter: Limiter,
     rules: Vec<Rule>,
+    pub(super) exemptions: Exemptions,
     fields: Option<Fields>,
     responder: Responder,
     grpc: bool,
     permissive: bool,
+    #[cfg(feature = "tracing")]
+    logs_denials: bool,
     on_request: Option<OnRequest>,
 }
 
@@ -347,93 +358,12 @@ impl RateLimitBuilder {
         RateLimitBuilder { responder: Responder::Custom(Box::new(respond)), ..self }
     }
 
-    /// Calls a function for every response, also for those of allowed requests, to add fields or to write a log.
-    /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
-    ///
-    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial is
-    /// `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
-    /// layer serves them, or does not see because it is switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
-    /// denials that are served.
-    ///
-    /// A layer without it does no work for it. With it, each allowed request costs one more allocation, and one for the data
-    /// that the function takes from the request.
-    ///
-    /// # Example: a log of the clients that use their last unit
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let layer = RateLimitLayer::builder(&limiter)
-    ///     .rule(rule)
-    ///     .on_response(|request| {
-    ///         let uri = request.uri.clone();
-    ///         move |outcome, response| {
-    ///             if outcome.decision().remaining() == Some(0) {
-    ///                 println!("{uri}: {}, nothing is left", response.status);
-    ///             }
-    ///         }
-    ///     })
-    ///     .build()?;
-    /// send(&layer, get())?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn on_response<F>(
-        self,
-        on_request: impl Fn(&Parts) -> F + Send + Sync + 'static,
-    ) -> RateLimitBuilder
-    where
-        F: FnOnce(&Outcome<'_>, &mut response::Parts) + Send + Sync + 'static,
-    {
-        let on_request: OnRequest = Box::new(move |request| Box::new(on_request(request)));
-        RateLimitBuilder { on_request: Some(on_request), ..self }
-    }
-
-    /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
-    /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).permissive(true).build()?;
-    /// send(&layer, get())?;
-    /// let served = send(&layer, get())?; // the bucket is empty
-    /// assert_eq!((served.status().as_u16(), &served.headers()["ratelimit"]), (200, &r#""All";r=0;t=60"#.parse()?));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn permissive(self, permissive: bool) -> RateLimitBuilder {
-        RateLimitBuilder { permissive, ..self }
-    }
-
     /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name; two rules write
-    /// one field in two styles.
+    /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name; a route does not
+    /// begin with `/`; two rules write one field in two styles.
     ///
     /// # Example
     ///
@@ -459,6 +389,7 @@ impl RateLimitBuilder {
         if self.rules.is_empty() {
             return Err(SetupError::new("a layer without a rule limits nothing"));
         }
+        self.exemptions.check()?;
         let rules: Vec<_> =
             self.rules.into_iter().map(ActiveRule::new).collect::<Result<_, _>>()?;
         for rule in &rules {
@@ -473,13 +404,23 @@ impl RateLimitBuilder {
         let rules = Rules {
             limiter: self.limiter,
             rules: rules.into(),
+            exemptions: self.exemptions,
             records_allowed: fields.all.has_styles() || on_request.is_some(),
             fields,
             lists: Default::default(),
         };
         let (responder, grpc, permissive) = (self.responder, self.grpc, self.permissive);
         let switch = Switch::new();
-        let state = LayerState { rules, responder, grpc, permissive, on_request, switch };
+        let state = LayerState {
+            rules,
+            responder,
+            grpc,
+            permissive,
+            #[cfg(feature = "tracing")]
+            logs_denials: self.logs_denials,
+            on_request,
+            switch,
+        };
         Ok(RateLimitLayer { state: Arc::new(state) })
     }
 }

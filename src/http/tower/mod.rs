@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod body;
+mod exempt;
 pub mod extract;
 mod grpc;
 mod layer;
@@ -9,6 +10,7 @@ pub(crate) mod outcome;
 mod policies;
 mod rejection;
 pub mod responder;
+mod routes;
 mod rule_fields;
 mod rules;
 mod service;

@@ -9,6 +9,7 @@ use http::request::Parts;
 use crate::algorithm::factor::Factor;
 use crate::http::policies::PolicyCache;
 use crate::http::tower::rejection::Rejection;
+use crate::http::tower::routes::{self, Routes};
 use crate::http::{Fields, SetupError};
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
@@ -105,6 +106,8 @@ pub struct Rule {
     cost: Option<FindCost>,
     factor: Option<FindFactor>,
     applies: Option<Applies>,
+    /// The routes that the rule is for. Without any it is for all requests.
+    pub(super) routes: Vec<Routes>,
     partition: Option<FindPartition>,
     refunds: Option<Refunds>,
     refunds_denials: bool,
@@ -134,6 +137,7 @@ impl Rule {
             cost: None,
             factor: None,
             applies: None,
+            routes: Vec::new(),
             partition: None,
             refunds: None,
             refunds_denials: false,
@@ -262,7 +266,9 @@ impl Rule {
         Rule { factor: Some(Box::new(factor)), ..self }
     }
 
-    /// Restricts the rule to the requests for which `applies` returns true.
+    /// Restricts the rule to the requests for which `applies` returns true. With a [`route`](Rule::route) as well, both
+    /// must hold. To restrict a rule to a path, use `route`: `uri.path()` is a spelling that the client chooses, and under
+    /// axum's `nest` a part of the path.
     ///
     /// # Example
     ///
@@ -404,6 +410,7 @@ pub(crate) struct ActiveRule {
 
 impl ActiveRule {
     pub(crate) fn new(rule: Rule) -> Result<ActiveRule, SetupError> {
+        rule.routes.iter().try_for_each(|route| route.check(rule.limit.name()))?;
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
         Ok(ActiveRule { rule, policies })
     }
@@ -430,6 +437,9 @@ impl ActiveRule {
     #[inline]
     pub(crate) fn who<'a>(&self, parts: &'a Parts) -> Result<Option<Who<'a>>, Rejection> {
         if self.rule.applies.as_ref().is_some_and(|applies| !applies(parts)) {
+            return Ok(None);
+        }
+        if !routes::applies(&self.rule.routes, parts)? {
             return Ok(None);
         }
         match (self.rule.who)(parts) {

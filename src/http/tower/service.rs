@@ -20,6 +20,8 @@ use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::LayerState;
 use crate::http::tower::outcome::OnResponse;
 use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
+#[cfg(feature = "tracing")]
+use crate::observe::events;
 
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
@@ -331,6 +333,10 @@ impl LayerState {
         parts: &Parts,
     ) -> Response<Bytes> {
         let violated = self.rules.violated(outcome);
+        #[cfg(feature = "tracing")]
+        if self.logs_denials {
+            events::request_denied(parts, &violated, decision.retry_in());
+        }
         let denial = Denial { decision, violated: &violated, request: parts };
         let mut response = self.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);

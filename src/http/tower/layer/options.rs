@@ -1,0 +1,109 @@
+//! Options of a layer besides its rules and its answers.
+
+use http::request::Parts;
+use http::response;
+
+use crate::http::tower::outcome::OnRequest;
+use crate::http::tower::{Outcome, RateLimitBuilder};
+
+impl RateLimitBuilder {
+    /// Calls a function for every response, also for those of allowed requests, to add fields or to write a log.
+    /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
+    ///
+    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial is
+    /// `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
+    /// layer serves them, or does not see because it is switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
+    /// denials that are served.
+    ///
+    /// A layer without it does no work for it. With it, each allowed request costs one more allocation, and one for the data
+    /// that the function takes from the request.
+    ///
+    /// # Example: a log of the clients that use their last unit
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter)
+    ///     .rule(rule)
+    ///     .on_response(|request| {
+    ///         let uri = request.uri.clone();
+    ///         move |outcome, response| {
+    ///             if outcome.decision().remaining() == Some(0) {
+    ///                 println!("{uri}: {}, nothing is left", response.status);
+    ///             }
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// send(&layer, get())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_response<F>(
+        self,
+        on_request: impl Fn(&Parts) -> F + Send + Sync + 'static,
+    ) -> RateLimitBuilder
+    where
+        F: FnOnce(&Outcome<'_>, &mut response::Parts) + Send + Sync + 'static,
+    {
+        let on_request: OnRequest = Box::new(move |request| Box::new(on_request(request)));
+        RateLimitBuilder { on_request: Some(on_request), ..self }
+    }
+
+    /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
+    /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).permissive(true).build()?;
+    /// send(&layer, get())?;
+    /// let served = send(&layer, get())?; // the bucket is empty
+    /// assert_eq!((served.status().as_u16(), &served.headers()["ratelimit"]), (200, &r#""All";r=0;t=60"#.parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn permissive(self, permissive: bool) -> RateLimitBuilder {
+        RateLimitBuilder { permissive, ..self }
+    }
+
+    /// Logs each request that this layer denies as an event (feature `tracing`): the method, the path, the names of the
+    /// limits that deny it, as clients see them, and the time until it would be allowed. Default: no events. A flood of
+    /// denied requests is a flood of events; [`LimiterOptions::log_denials`](crate::LimiterOptions::log_denials) logs some
+    /// of the denials, with their ids.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Limits};
+    /// # use tollgate::http::RateLimitLayer;
+    /// # let limiter = Limiter::new(Limits::builder().build());
+    /// let builder = RateLimitLayer::builder(&limiter).log_denials();
+    /// # let _ = builder;
+    /// ```
+    #[cfg(feature = "tracing")]
+    pub fn log_denials(self) -> RateLimitBuilder {
+        RateLimitBuilder { logs_denials: true, ..self }
+    }
+}
