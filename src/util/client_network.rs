@@ -19,14 +19,17 @@ pub(crate) fn nat64(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (address.segments()[..6] == NAT64_PREFIX).then_some(Ipv4Addr::new(a, b, c, d))
 }
 
+pub(crate) fn is_6to4(address: Ipv6Addr) -> bool {
+    address.segments()[0] == SIX_TO_FOUR
+}
+
 /// Returns the base address of the client's network, of `prefix` bits. The client of a translator is its IPv4 address. The
 /// client of 6to4 has a /48, whatever the prefix: one IPv4 address would otherwise have 65,536 networks of 64 bits.
 pub(crate) fn client_network(address: Ipv6Addr, prefix: u8) -> IpAddr {
     if let Some(address) = nat64(address) {
         return address.into();
     }
-    let is_6to4 = address.segments()[0] == SIX_TO_FOUR;
-    let prefix = if is_6to4 { prefix.min(SIX_TO_FOUR_PREFIX) } else { prefix };
+    let prefix = if is_6to4(address) { prefix.min(SIX_TO_FOUR_PREFIX) } else { prefix };
     let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
     Ipv6Addr::from_bits(address.to_bits() & mask).into()
 }

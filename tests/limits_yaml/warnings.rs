@@ -149,3 +149,41 @@ fn a_thousand_are_listed_and_the_rest_counted() {
         few.unwrap().warnings(november()).iter().map(|it| it.kind.to_string()).collect();
     assert_eq!(kinds, ["expiring", "stricter", "invisible"]);
 }
+
+/// The HTTP layer counts IPv6 clients by their networks, and looks for the overrides of these.
+#[test]
+fn override_for_one_ipv6_address_warns() {
+    let file = "A: {burst: 20, count: 10, period: 1s, id: ipAddress}
+A:2001:db8:1:2::7: {burst: 40, count: 10, period: 1s}
+A:2001:db8:1:2::: {burst: 40, count: 10, period: 1s}
+A:192.0.2.7: {burst: 40, count: 10, period: 1s}
+A:2002:c000:221:5::: {burst: 40, count: 10, period: 1s}
+A:64:ff9b::c000:221: {burst: 40, count: 10, period: 1s}
+B: {burst: 20, count: 10, period: 1s, id: string}
+B:2001:db8:1:2::7: {burst: 40, count: 10, period: 1s}
+";
+    let limits = read(file).expect(file);
+    let found: Vec<_> = limits
+        .warnings(november())
+        .listed
+        .into_iter()
+        .map(|warning| {
+            assert_eq!(warning.kind, WarningKind::OneAddress);
+            assert_eq!(warning.kind.to_string(), "one-address");
+            warning.to_string()
+        })
+        .collect();
+    let of = |line: u32, id: &str, by: &str, write: &str| {
+        format!(
+            "<text>:{line}: A:{id}: the override of {id} applies to no client of the HTTP layer, which counts this one by its {by}: write {write}"
+        )
+    };
+    assert_eq!(
+        found,
+        [
+            of(2, "2001:db8:1:2::7", "/64", "2001:db8:1:2::"),
+            of(5, "2002:c000:221:5::", "/48", "2002:c000:221::"),
+            of(6, "64:ff9b::c000:221", "IPv4 address", "192.0.2.33"),
+        ]
+    );
+}

@@ -1,6 +1,7 @@
 //! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
-//! default, or have ids that look like others. Warns of shared limits that calls cannot use, or not in full.
+//! default, have ids that look like others, or are for one IPv6 address. Warns of shared limits that calls cannot use, or not in full.
 
+mod one_address;
 mod unusual_ids;
 
 use std::fmt;
@@ -82,6 +83,9 @@ pub enum WarningKind {
     /// `leased`: a limit is leased, and has a `max_debt`, which only estimates use, or a key of Boulder's, which cannot read
     /// leases. `id` is empty.
     Leased,
+    /// `one-address`: its id is one IPv6 address, and the HTTP layer counts clients by their networks. Calls with the address
+    /// itself find it, and so does a layer with `ClientAddress::ipv6_prefix(128)`.
+    OneAddress,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
     /// `yaml`.
     Unnormalized,
@@ -97,6 +101,7 @@ impl fmt::Display for WarningKind {
             WarningKind::Invisible => "invisible",
             WarningKind::NoStore => "no-store",
             WarningKind::Leased => "leased",
+            WarningKind::OneAddress => "one-address",
             WarningKind::Unnormalized => "unnormalized",
         })
     }
@@ -155,7 +160,7 @@ impl Limits {
     ///
     /// These are overrides that have expired by `now` or will within 14 days, that equal the default, or are stricter
     /// than it; and ids of the format `string` that look like other ids, because they have invisible characters or are
-    /// not in a normal form of Unicode. So does a shared limit without a store, and a leased one with a field that leases
+    /// not in a normal form of Unicode; and overrides for one IPv6 address, which the HTTP layer does not look for. So does a shared limit without a store, and a leased one with a field that leases
     /// do not go with. The first 1,000 warnings of overrides are listed, the rest is counted.
     ///
     /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
@@ -243,6 +248,7 @@ impl<'l> First<'l> {
 impl OverrideEntry<'_> {
     fn warnings(&self, now: SystemTime) -> Vec<(WarningKind, String)> {
         let mut found = self.unusual_id();
+        found.extend(self.one_address().map(|text| (WarningKind::OneAddress, text)));
         let Some(terms) = self.terms() else { return found };
         let now_s = seconds(now);
         if terms.expires.is_over(now_s) {
