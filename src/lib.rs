@@ -233,7 +233,7 @@ pub mod docs {
     page!(figures, "../docs/figures.md");
     page!(frameworks, "../docs/frameworks.md");
     page!(guarantees, "../docs/guarantees.md");
-    page!(http, "../docs/http.md", "tower");
+    page!(http, "../docs/http.md", "snapshot", "tower", "watch");
     page!(ids, "../docs/ids.md");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");

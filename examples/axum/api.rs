@@ -25,7 +25,7 @@ const PAGE_MAY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-sr
 
 /// Makes a route for each limit, one for all limits together, and three routes without a limit.
 pub(crate) fn app(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
-    // Behind a proxy: `.trust(["10.0.0.0/8"], Forwarding::XForwardedFor)`.
+    // Behind a proxy: `.trust(["10.0.0.1"], Forwarding::XForwardedFor)?.trusted_hops(1)?`.
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
     let names: Vec<String> = limiter.limits().names().map(Into::into).collect();
     let mut app = Router::new()

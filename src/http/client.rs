@@ -57,11 +57,13 @@ type FindPeer = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 /// Finds the address that a client is limited by.
 ///
 /// This is the peer's address. If the peer is a [trusted](ClientAddress::trust) proxy, it is the rightmost
-/// address in the proxies' field that is not a trusted proxy's. Text that a client writes into that field is
-/// further left, and is not read.
+/// address in the proxies' field that is not a trusted proxy's, or the one at [a given
+/// place](ClientAddress::trusted_hops). Text that a client writes into that field is further left. It is read only if the
+/// client's own address is in a trusted network and no place is given, so trust the proxies' own addresses.
 ///
 /// An IPv4 address within IPv6 (`::ffff:192.0.2.1`, or `64:ff9b::192.0.2.1` from a translator) counts as the IPv4
-/// address. Any other IPv6 address counts as its /64, or as [another prefix](ClientAddress::ipv6_prefix). An
+/// address; [other translators](ClientAddress::translated) must be named. Any other IPv6 address counts as its /64, or as
+/// [another prefix](ClientAddress::ipv6_prefix); one of 6to4 (`2002::/16`) as its /48, the network of one IPv4 address. An
 /// address with a zone (`fe80::1%eth0`) is invalid.
 ///
 /// # Example: behind a load balancer
@@ -71,7 +73,7 @@ type FindPeer = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 /// use http::HeaderMap;
 /// use tollgate::http::{ClientAddress, Forwarding};
 ///
-/// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor)?;
+/// let clients = ClientAddress::new().trust(["10.0.0.1"], Forwarding::XForwardedFor)?;
 /// let mut headers = HeaderMap::new();
 /// headers.insert("x-forwarded-for", "6.6.6.6, 192.0.2.7".parse()?);
 /// let proxy = Some(IpAddr::from([10, 0, 0, 1]));
@@ -126,10 +128,14 @@ impl ClientAddress {
         }
     }
 
-    /// Trusts the proxies in these networks to give the client's address in this field. A network is written as
-    /// `10.0.0.0/8` or `192.0.2.1`; `unix:` stands for all peers on Unix sockets. No other field is read, because a
-    /// proxy that writes one field forwards the others as a client wrote them. A second call replaces networks and
-    /// field.
+    /// Trusts the proxies at these addresses or in these networks to give the client's address in this field. A network is
+    /// written as `10.0.5.0/28` or `192.0.2.1`; `unix:` stands for all peers on Unix sockets. No other field is read,
+    /// because a proxy that writes one field forwards the others as a client wrote them. A second call replaces networks
+    /// and field.
+    ///
+    /// Trust no network in which clients have addresses. Such a client counts as a proxy: with a connection to the server
+    /// it chooses its address, and through a proxy it does so unless [`trusted_hops`](ClientAddress::trusted_hops) gives
+    /// its place in the field.
     ///
     /// # Errors
     ///
@@ -182,7 +188,7 @@ impl ClientAddress {
     /// # use http::HeaderMap;
     /// # use std::net::IpAddr;
     /// # use tollgate::http::{ClientAddress, Forwarding};
-    /// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::Forwarded)?;
+    /// let clients = ClientAddress::new().trust(["10.0.0.1"], Forwarding::Forwarded)?;
     /// let proxy = IpAddr::from([10, 0, 0, 1]);
     /// assert!(clients.find(Some(proxy), &HeaderMap::new()).is_err());
     /// assert_eq!(clients.proxies_may_ask().find(Some(proxy), &HeaderMap::new())?, proxy);

@@ -55,7 +55,7 @@ impl fmt::Display for Peer {
 /// use http::HeaderMap;
 /// use tollgate::http::{ClientAddress, ClientError, Forwarding, Peer};
 ///
-/// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor)?;
+/// let clients = ClientAddress::new().trust(["10.0.0.1"], Forwarding::XForwardedFor)?;
 /// let proxy = Peer::Address([10, 0, 0, 1].into());
 /// let error = clients.find(Some(proxy), &HeaderMap::new()).unwrap_err();
 /// assert_eq!(error, ClientError::NoForwarding { proxy });

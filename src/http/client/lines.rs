@@ -33,7 +33,7 @@ impl ClientAddress {
     ///     request_headers.into_iter().filter(move |field| field.0 == name).map(|field| field.1)
     /// };
     ///
-    /// let clients = ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor)?;
+    /// let clients = ClientAddress::new().trust(["10.0.0.1"], Forwarding::XForwardedFor)?;
     /// let proxy = SocketAddr::from(([10, 0, 0, 1], 443));
     /// assert_eq!(clients.find_by(Some(proxy), lines)?.to_string(), "192.0.2.7");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -45,16 +45,15 @@ impl Routes {
 }
 
 impl Rule {
-    /// Restricts the rule to the requests for this route, all of whose spellings are one: `/api/%6cogin` is the route
-    /// `/api/login` if the server takes it for that. Further calls add routes. All methods count, also HEAD and OPTIONS;
-    /// [`when`](Rule::when) can restrict them.
+    /// Restricts the rule to the requests for this route, in every spelling that the server takes for it. Further calls
+    /// add routes. All methods count, also HEAD and OPTIONS; [`when`](Rule::when) can restrict them.
     ///
     /// `matched` takes the route from an extension of the request, in axum `MatchedPath::as_str`. The text must be the
     /// whole route as the server has it, with the prefixes of axum's `nest` and with its parameters: `/api/users/{id}`.
     ///
-    /// A request without the extension is rejected with a 500, because it could be for this route: the server has not
-    /// matched it yet, or it matches no route. So add the layer by axum's `Router::route_layer`, which leaves requests
-    /// without a route to the fallback. Under `Router::layer` the fallback's requests get the 500.
+    /// A request without the extension is rejected with a 404, because it could be for this route. Under axum's
+    /// `Router::layer` these are the requests that no route matches; `Router::route_layer` leaves them to the router's
+    /// fallback. A layer around the whole router rejects every request, because the router matches them later.
     ///
     /// # Example: logins
     ///
@@ -100,6 +99,5 @@ pub(crate) fn applies(routes: &[Routes], parts: &Parts) -> Result<bool, Rejectio
 
 #[cold]
 fn unknown_route() -> Rejection {
-    let reason = "the server has not provided the route of this request";
-    Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, reason)
+    Rejection::new(StatusCode::NOT_FOUND, "no route is known for this request")
 }

@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let fields = Fields::new([Style::Ietf])?;
     let limit = web::Data::new(HttpLimit::new(limiter.limit("PerClient")?, fields));
-    // The networks of your own proxies, such as 10.0.0.0/8, if clients come through them.
+    // The addresses of your own proxies, such as 10.0.0.1, if clients come through them.
     let proxies = std::env::var("PROXIES").ok();
     let clients = ClientAddress::new().trust(proxies.as_deref(), Forwarding::XForwardedFor)?;
     let clients = web::Data::new(clients);
