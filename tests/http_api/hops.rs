@@ -151,6 +151,11 @@ fn hops_need_a_chain_of_trusted_proxies() {
     let again = trusted(Forwarding::XForwardedFor).trusted_hops(2).unwrap();
     let again = again.trust(["10.0.0.1"], real_ip).unwrap();
     assert_eq!(found(&again, "10.0.0.1", &chain("x-real-ip", &["203.0.113.5"])), "203.0.113.5");
+    let again = again.trust(["10.0.0.1"], Forwarding::XForwardedFor).unwrap();
+    assert_eq!(
+        found(&again, "10.0.0.1", &chain("x-forwarded-for", &["203.0.113.5"])),
+        "203.0.113.5"
+    );
 }
 
 /// The addresses of RFC 6052, 2.4.

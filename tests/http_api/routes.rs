@@ -170,6 +170,8 @@ async fn request_without_route_is_refused() {
         assert_eq!(status(&normalized, "POST", path).await, StatusCode::NOT_FOUND);
     }
     assert_eq!(status(&nested, "POST", "/api/login").await, StatusCode::NOT_FOUND);
+    let service = Router::new().nest_service("/api", logins.routes()).route_layer(login(&limiter));
+    assert_eq!(status(&service, "POST", "/api/login").await, StatusCode::NOT_FOUND);
     assert_eq!(logins.take(), 0);
 
     // A request that no route matches: behind a `route_layer` the limits do not see it.

@@ -23,7 +23,7 @@ impl ClientAddress {
     ///
     /// Give the prefix that the translator is configured with, not a network around it, because its length says where the
     /// IPv4 address is: a translator within `64:ff9b:1::/48` (RFC 8215) often uses a /96 such as `64:ff9b:1::/96`. Of
-    /// prefixes that contain one another, the longest counts. Give no prefix in which clients have addresses of their own:
+    /// prefixes that contain one another, the longest counts. Give no prefix in which clients themselves have addresses:
     /// they would choose their IPv4 address. [Trusted](ClientAddress::trust) networks are compared with the address as it
     /// is in IPv6.
     ///
@@ -89,7 +89,7 @@ fn parse_translator(text: &str) -> Result<Ipv6Net, SetupError> {
     Ok(prefix)
 }
 
-/// What a network is given for.
+/// The purpose of a network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Its addresses are trusted proxies.

@@ -53,7 +53,9 @@ impl Rule {
     ///
     /// A request without the extension is rejected with a 404, because it could be for this route. Under axum's
     /// `Router::layer` these are the requests that no route matches; `Router::route_layer` leaves them to the router's
-    /// fallback. A layer around the whole router rejects every request, because the router matches them later.
+    /// fallback. A layer around the whole router rejects every request, because the router matches them later. Under
+    /// `nest_service` the requests are rejected as well. A router that is another one's fallback or `route_service` needs a
+    /// layer itself.
     ///
     /// # Example: logins
     ///
