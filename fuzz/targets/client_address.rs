@@ -13,18 +13,21 @@ use tollgate::http::{
     ClientAddress, Forwarding, parse_forwarded_element, parse_forwarded_for_entry,
 };
 
-static CLIENTS: LazyLock<[(&str, ClientAddress); 2]> = LazyLock::new(|| {
+/// For each field, the clients by the trusted network and by the number of proxies.
+static CLIENTS: LazyLock<[(&str, [ClientAddress; 2]); 2]> = LazyLock::new(|| {
     [("x-forwarded-for", Forwarding::XForwardedFor), ("forwarded", Forwarding::Forwarded)].map(
         |(name, forwarding)| {
             let clients = ClientAddress::new().trust(["10.0.0.0/8"], forwarding);
-            (name, clients.expect("a network"))
+            let clients = clients.expect("a network");
+            let counted = clients.clone().trusted_hops(1).expect("a chain");
+            (name, [clients, counted])
         },
     )
 });
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, text)) = data.split_first() else { return };
-    let (name, clients) = &CLIENTS[usize::from(first) % CLIENTS.len()];
+    let (name, [clients, counted]) = &CLIENTS[usize::from(first) % CLIENTS.len()];
     let proxy = Some(IpAddr::from([10, 0, 0, 1]));
     let stranger = Some(IpAddr::from([192, 0, 2, 1]));
     let mut headers = HeaderMap::new();
@@ -47,16 +50,22 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert_eq!(clients.find(stranger, &headers), Ok(stranger.expect("an address")));
-    // The entry that the proxy itself adds on the right decides, whatever is to its left.
-    let own = if *name == "forwarded" { "for=203.0.113.5" } else { "203.0.113.5" };
-    let expected = Ok(IpAddr::from([203, 0, 113, 5]));
-    let mut appended = headers.clone();
-    appended.append(*name, HeaderValue::from_static(own));
-    assert_eq!(clients.find(proxy, &appended), expected);
-    if let Some(last) = headers.get_all(*name).iter().next_back() {
-        let line = [last.as_bytes(), b", ", own.as_bytes()].concat();
-        let mut joined = HeaderMap::new();
-        joined.append(*name, HeaderValue::from_bytes(&line).expect("two values and a comma"));
-        assert_eq!(clients.find(proxy, &joined), expected);
+    // The entry that the proxy itself adds on the right decides, whatever is to its left. By a count it does also if the
+    // client is in the proxies' network.
+    for (clients, own) in
+        [(clients, [203, 0, 113, 5]), (counted, [203, 0, 113, 5]), (counted, [10, 9, 9, 9])]
+    {
+        let expected = Ok(IpAddr::from(own));
+        let own = IpAddr::from(own).to_string();
+        let own = if *name == "forwarded" { format!("for={own}") } else { own };
+        let mut appended = headers.clone();
+        appended.append(*name, HeaderValue::from_str(&own).expect("an address"));
+        assert_eq!(clients.find(proxy, &appended), expected);
+        if let Some(last) = headers.get_all(*name).iter().next_back() {
+            let line = [last.as_bytes(), b", ", own.as_bytes()].concat();
+            let mut joined = HeaderMap::new();
+            joined.append(*name, HeaderValue::from_bytes(&line).expect("two values and a comma"));
+            assert_eq!(clients.find(proxy, &joined), expected);
+        }
     }
 });
