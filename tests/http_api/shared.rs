@@ -100,6 +100,41 @@ async fn layers_of_two_nodes_share_a_limit() {
     );
 }
 
+/// The options of a layer hold for one that waits for the store.
+#[tokio::test]
+async fn routes_and_exemptions_of_shared_limits() {
+    let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));
+    let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
+    let rule = node.rule("All").route(|route: &&'static str| route, "/login");
+    let layer = RateLimitLayer::builder(&node.limiter)
+        .rule(rule)
+        .exempt(|request| request.headers.contains_key("x-exempt"));
+    let layer = layer.build_with_store().unwrap();
+    let ask = async |route: Option<&'static str>, exempt: bool| {
+        let service = layer.layer(tower::service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }));
+        let mut request = Request::new(());
+        if let Some(route) = route {
+            request.extensions_mut().insert(route);
+        }
+        if exempt {
+            request.headers_mut().insert("x-exempt", "1".parse().unwrap());
+        }
+        let Ok(response) = service.oneshot(request).await;
+        response.status()
+    };
+    for _ in 0..6 {
+        assert_eq!(ask(Some("/login"), true).await, StatusCode::OK);
+        assert_eq!(ask(Some("/other"), false).await, StatusCode::OK);
+        assert_eq!(ask(None, false).await, StatusCode::NOT_FOUND);
+    }
+    assert_eq!(node.left("All"), Some(5));
+    for expected in [200, 200, 200, 200, 200, 429] {
+        assert_eq!(ask(Some("/login"), false).await, expected);
+    }
+}
+
 #[tokio::test]
 async fn rules_are_charged_together_or_not_at_all() {
     let (clock, store) = (Clock::manual().0, Store::in_memory(Clock::manual().0));

@@ -286,9 +286,9 @@ impl Rule {
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
     /// # let get = || Request::new(());
-    /// let rule = rule.when(|request| request.uri.path() != "/health");
+    /// let rule = rule.when(|request| request.method != "OPTIONS");
     /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
-    /// let served = send(&layer, Request::get("/health").body(())?)?;
+    /// let served = send(&layer, Request::options("/").body(())?)?;
     /// assert!(!served.headers().contains_key("ratelimit"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
