@@ -51,6 +51,16 @@ impl Gcra {
         (left_ns, self.emission_interval_ns)
     }
 
+    /// Returns the time until one unit more than `remaining` is there, if the bucket is full in `reset_in_ns`. The bucket has
+    /// no debt, so it is at most the time of one unit.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
+        // The units that still lack when the next one is there.
+        let lacking = self.burst.saturating_sub(remaining).saturating_sub(1);
+        let from_then_ns = self.emission_interval_ns.saturating_mul(lacking);
+        reset_in_ns.saturating_sub(from_then_ns).min(self.emission_interval_ns)
+    }
+
     /// Computes the charge of `cost` units, at most the burst.
     #[inline(always)]
     pub(crate) fn charge(&self, tat_ns: u64, now_ns: u64, cost: u64) -> GcraCharge {

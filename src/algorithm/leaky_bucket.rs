@@ -71,6 +71,15 @@ impl LeakyBucket {
         ms_to_ns(drip_ms.saturating_add(level.ahead_ms))
     }
 
+    /// Returns the time until the next drip, if `remaining` units remain and the bucket is empty in `reset_in_ns`. The bucket
+    /// has no debt.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
+        let drips = self.size().saturating_sub(remaining).div_ceil(u64::from(self.drip_size));
+        let later_ms = drips.saturating_sub(1).saturating_mul(self.drip_rate_ms);
+        reset_in_ns.saturating_sub(ms_to_ns(later_ms))
+    }
+
     /// Charges `cost` units whether the bucket has room or not, up to `max_debt` units beyond its size. Returns the new word, or
     /// `None` if it does not change.
     pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {

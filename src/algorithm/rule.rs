@@ -2,6 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+#[cfg(feature = "http")]
+use std::time::Duration;
 
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
@@ -9,6 +11,8 @@ use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
 use crate::algorithm::window::{Window, WindowKind};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
+#[cfg(feature = "http")]
+use crate::util::time::saturating_ns;
 
 /// The bit of a word that belongs to the table; no algorithm may set it.
 const TABLE_BIT: u64 = 1 << 63;
@@ -208,6 +212,22 @@ impl Rule {
         }
     }
 
+    /// Returns the time until the bucket has a unit more than after `decision`, 0 if it is full. The decision allows a call,
+    /// or is a check; a denial has its own wait. For a custom algorithm it is the wait for the same cost, if there is one,
+    /// else the time until the bucket is full.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_unit_in(&self, decision: &Decision) -> Duration {
+        let (remaining, reset_in) = (decision.remaining().unwrap_or(0), decision.reset_in());
+        let reset_in_ns = saturating_ns(reset_in);
+        Duration::from_nanos(match self {
+            Rule::Gcra(gcra) => gcra.next_unit_ns(remaining, reset_in_ns),
+            Rule::Window(window) => window.next_unit_ns(remaining, reset_in_ns),
+            Rule::LeakyBucket(leaky) => leaky.next_unit_ns(remaining, reset_in_ns),
+            Rule::Custom(_) if decision.retry_in().is_zero() => reset_in_ns,
+            Rule::Custom(_) => saturating_ns(decision.retry_in()),
+        })
+    }
+
     /// See [`Algorithm::shifted`].
     pub(crate) fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
         self.algorithm().shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word))
@@ -349,6 +369,43 @@ mod tests {
                 }
             }
             prop_assert!(!limit.is_full(shifted, then_ns) || limit.is_full(word, now_ns));
+        }
+    }
+
+    #[cfg(feature = "http")]
+    proptest! {
+        #[test]
+        fn next_unit_comes_exactly_then(
+            limit in any_limit(),
+            calls in prop::collection::vec((0..3_000 * MS, 0..4u64), 1..20),
+        ) {
+            // The counting algorithms have a resolution of a millisecond.
+            let step_ns = if limit.algorithm() == "gcra" { 1 } else { MS };
+            let (mut word, mut now_ns) = (0, 5_000 * MS);
+            for (wait_ns, cost) in calls {
+                now_ns += wait_ns / step_ns * step_ns;
+                let outcome = limit.spend(word, now_ns, cost.min(limit.max_cost()));
+                word = outcome.word.unwrap_or(word);
+                if !outcome.decision.allowed() {
+                    continue;
+                }
+                let rule = limit.rule();
+                let next_ns = rule.next_unit_in(&outcome.decision).as_nanos() as u64;
+                // A new window of a token bucket may hold fewer tokens, and has more of its quota.
+                let units = |at_ns| {
+                    let remaining = limit.spend(word, at_ns, 0).decision.remaining();
+                    (rule.available(word, at_ns), remaining.unwrap())
+                };
+                let now = units(now_ns);
+                if next_ns == 0 {
+                    prop_assert!(limit.is_full(word, now_ns), "{:?} {:#x}", limit, word);
+                    continue;
+                }
+                let says = format!("{limit:?} {word:#x} at {now_ns}: {next_ns} ns");
+                prop_assert_eq!(units(now_ns + next_ns - step_ns), now, "{}", says);
+                let then = units(now_ns + next_ns);
+                prop_assert!(then.0 > now.0 || then.1 > now.1, "{}", says);
+            }
         }
     }
 

@@ -162,6 +162,19 @@ impl Window {
         ms_to_ns(end_ms - current.elapsed_ms)
     }
 
+    /// Returns the time until a unit more than now can be spent, if `remaining` units of the quota remain and the window ends
+    /// in `reset_in_ns`: the next token, or the end of the window if no more come in it. The bucket has no debt.
+    #[cfg(feature = "http")]
+    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
+        if remaining >= self.quota() {
+            return reset_in_ns;
+        }
+        let elapsed_ms = self.window_ms.saturating_sub(ns_to_ms(reset_in_ns));
+        let next_ms = self.covers_in_ms(self.available(elapsed_ms).saturating_add(1));
+        // The window may begin later than now, by a clock that has gone back.
+        reset_in_ns.saturating_sub(ms_to_ns(self.window_ms.saturating_sub(next_ms)))
+    }
+
     /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond those that calls may
     /// spend now. Returns the new word, or `None` if it does not change.
     pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::algorithm::rule::Rule;
 use crate::http::SetupError;
 use crate::http::structured::{
     INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_parameter,
@@ -38,6 +39,8 @@ const NAME_MAX_BYTES: usize = 128;
 pub struct Policy {
     pub(crate) figures: Figures,
     pub(crate) values: Values,
+    /// The algorithm, for the time of the next unit.
+    pub(crate) rule: Rule,
 }
 
 /// A limit's name and numbers as clients see them.
@@ -103,7 +106,7 @@ impl Policy {
         let figures = Figures::new(name, limit);
         // A text of printable ASCII and numbers is always a field value.
         let values = figures.values().ok_or_else(|| invalid_name(name))?;
-        Ok(Policy { figures, values })
+        Ok(Policy { figures, values, rule: limit.rule().clone() })
     }
 
     /// Checks that a string of a structured field can have this name.

@@ -53,21 +53,24 @@ pub enum Style {
     ///
     /// `q` is the quota: the largest number of units that can remain, for gcra the burst. `w` is the whole seconds in
     /// which it comes back, rounded up, at least 1: for gcra `burst * period / count`. `r` is the units that remain,
-    /// never above `q`. `t` is in seconds, rounded up: the time until the bucket is full, or for a limit that denies,
-    /// the time until it would allow the call, so that `Retry-After` is never earlier. Integers are at most
-    /// 999,999,999,999,999.
+    /// never above `q`. `t` is in seconds, rounded up: the time until the limit has more units, which is the next unit,
+    /// or the end of a fixed window; 0 if it is full. For a limit that denies it is the time until it would allow the
+    /// call, and `Retry-After` is the longest of these; a limit that allows a call which is denied has no `t`. For a custom
+    /// algorithm it is [`retry_in`](crate::Decision::retry_in), or if that is 0 the time until the bucket is full. Integers
+    /// are at most 999,999,999,999,999.
     Ietf,
     /// The drafts 04 to 06: `RateLimit-Limit: 20`, `RateLimit-Remaining: 19`, `RateLimit-Reset: 1` and
-    /// `RateLimit-Policy: 20;w=2`. The reset is the time until the bucket is full, in seconds, rounded up; on a
-    /// denial it equals `Retry-After`.
+    /// `RateLimit-Policy: 20;w=2`. The reset is the time until the limit has more units, like `t` of
+    /// [`Ietf`](Style::Ietf); on a denial it equals `Retry-After`.
     Draft06,
     /// The drafts 00 to 03: like [`Draft06`](Style::Draft06), but with the policies in the limit's field:
     /// `RateLimit-Limit: 20, 20;w=2`.
     Draft03,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which no specification defines. The reset
-    /// is the time at which the bucket is full.
+    /// is the time at which the limit has more units, like `t` of [`Ietf`](Style::Ietf); on a denial it is that of
+    /// `Retry-After`.
     XRateLimit(Reset),
-    /// PlugLimit's fields: `X-RateLimit-Limit`, `X-RateLimit-Reset` in seconds, rounded up, and
+    /// PlugLimit's fields: `X-RateLimit-Limit`, `X-RateLimit-Reset`, the seconds until all units are there, rounded up, and
     /// `X-RateLimit-Remaining`, or other names. For a token bucket the limit's value is PlugLimit's
     /// `10 10;w=60;burst=5;policy=token_bucket`, and an allowed call also has `Retry-After` if the next call has to
     /// wait.
@@ -90,7 +93,7 @@ pub enum Style {
 /// # let policy = Policy::new("PerUser", &limit)?;
 /// # let decision = Bucket::new(limit, Clock::manual().0).spend(20)?;
 /// let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-/// for (reset, value) in [(Reset::Delta, "2"), (Reset::Epoch, "1800000002")] {
+/// for (reset, value) in [(Reset::Delta, "1"), (Reset::Epoch, "1800000001")] {
 ///     let mut headers = http::HeaderMap::new();
 ///     Fields::new([Style::XRateLimit(reset)])?.write(&mut headers, &Answer::one(&policy, decision), now);
 ///     assert_eq!(headers["x-ratelimit-reset"], value);

@@ -163,7 +163,7 @@ fn each_algorithm_in_the_style_of_its_origin() {
             Style::Ietf,
             [
                 r#"200 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=1;t=2"#,
-                r#"200 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=0;t=3"#,
+                r#"200 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=0;t=2"#,
                 r#"429 | ratelimit-policy: "n";q=2;w=3 | ratelimit: "n";r=0;t=2 | retry-after: 2"#,
             ],
         ),

@@ -12,8 +12,9 @@ mod http_limit;
 mod layer;
 mod meetings;
 mod nested;
+mod obey;
 mod on_response;
-#[cfg(all(feature = "tower", feature = "valkey"))]
+#[cfg(feature = "tower")]
 #[path = "../support/random.rs"]
 mod random;
 mod refunds;

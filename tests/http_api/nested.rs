@@ -115,7 +115,7 @@ fn the_inner_denial_stays_in_every_style() {
     let table = [
         (
             Style::Ietf,
-            r#"429 | ratelimit-policy: "Login";q=2;w=60, "Global";q=20;w=20 | ratelimit: "Login";r=0;t=30, "Global";r=17;t=3 | retry-after: 30"#,
+            r#"429 | ratelimit-policy: "Login";q=2;w=60, "Global";q=20;w=20 | ratelimit: "Login";r=0;t=30, "Global";r=17 | retry-after: 30"#,
         ),
         (
             Style::Draft06,
@@ -127,7 +127,7 @@ fn the_inner_denial_stays_in_every_style() {
         ),
         (
             Style::XRateLimit(Reset::Delta),
-            "429 | retry-after: 30 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 60",
+            "429 | retry-after: 30 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 30",
         ),
         (
             Style::PlugLimit(PlugLimitNames::default()),
@@ -163,7 +163,7 @@ fn of_two_allowed_the_stricter_number_stays() {
     // A token bucket denies with quota left. The outer limit allows and has fewer units left.
     let login = Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
     let nested = Nested::new(limiter_of(Limit::new(9, 1, SECOND).unwrap(), login), x());
-    let line = "429 | retry-after: 3 | x-ratelimit-limit: 12 | x-ratelimit-remaining: 10 | x-ratelimit-reset: 30";
+    let line = "429 | retry-after: 3 | x-ratelimit-limit: 12 | x-ratelimit-remaining: 10 | x-ratelimit-reset: 3";
     assert_eq!(nested.lines(3), line);
 }
 
@@ -224,7 +224,7 @@ fn three_layers_two_styles_name_limits_once() {
     let service = outer.layer(middle.layer(inner_layer.layer(tower::service_fn(inner))));
     let response = block_on(service.oneshot(request(None))).unwrap();
     let fields: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
-    assert_eq!(fields, [r#""Login";r=1;t=30, "Global";r=18;t=2, "All";r=19;t=1"#]);
+    assert_eq!(fields, [r#""Login";r=1;t=30, "Global";r=18;t=1, "All";r=19;t=1"#]);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn inner_denial_refunds_the_outer_charge() {
             let (status, headers) = nested.ask(None);
             assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
             if let Some(said) = headers.get("ratelimit") {
-                assert_eq!(said, r#""Login";r=0;t=30, "Global";r=18;t=2"#, "after the refund");
+                assert_eq!(said, r#""Login";r=0;t=30, "Global";r=18"#, "after the refund");
             }
         }
         assert_eq!(nested.remaining("Global"), 18, "two were served");

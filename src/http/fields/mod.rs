@@ -4,7 +4,7 @@ mod write;
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -95,6 +95,11 @@ impl<'a> Item<'a> {
     fn remaining(&self) -> u64 {
         self.decision.remaining().unwrap_or(0).min(self.policy.quota())
     }
+
+    /// Returns the time until a call of a limit that allows this one finds more units.
+    fn more_in(&self) -> Duration {
+        self.policy.rule.next_unit_in(&self.decision)
+    }
 }
 
 /// A decision with the items of the limits that took part in it: the input of [`Fields::write`].
@@ -131,6 +136,8 @@ pub struct Answer<'a> {
     decision: Decision,
     items: Items<'a>,
     enforced: bool,
+    /// Whether any limit of the response denies the call, also one without an item.
+    is_denial: bool,
     /// Whether an inner layer or the service has already denied the call.
     already_denied: bool,
     /// The fields that the denial has written, if an inner layer has denied the call. `None`: any field may be of the denial.
@@ -193,6 +200,7 @@ impl<'a> Answer<'a> {
             decision,
             items,
             enforced: true,
+            is_denial: !decision.allowed(),
             already_denied: false,
             fields_of_denial: None,
             lists: None,
@@ -234,6 +242,12 @@ impl<'a> Answer<'a> {
         Answer { already_denied, fields_of_denial, ..self }
     }
 
+    /// Sets whether any limit of the response denies the call.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_denial(self, is_denial: bool) -> Answer<'a> {
+        Answer { is_denial, ..self }
+    }
+
     /// Returns whether the denial of an inner layer has written the fields of `style`, or some of them.
     fn denial_in(&self, style: &Style) -> DenialIn {
         let Some(fields) = self.fields_of_denial else {
@@ -271,6 +285,16 @@ impl<'a> Answer<'a> {
         value_of(|text| {
             self.items().for_each(|item| item.policy.figures.add_unnamed(text));
         })
+    }
+
+    /// Returns the time that a field gives for all limits: on a denial the wait for the same call, else the time until the
+    /// strictest limit has more units.
+    fn next_in(&self, strictest: &Item<'_>) -> Duration {
+        if self.decision.allowed() {
+            return strictest.more_in();
+        }
+        // A denial never says 0.
+        self.decision.retry_in().max(Duration::from_nanos(1))
     }
 
     fn items(&self) -> impl Iterator<Item = &Item<'a>> {
@@ -458,13 +482,13 @@ impl Fields {
                     if !keep {
                         let quota = strictest.policy.values.quota.clone();
                         put(headers, style::RATELIMIT_LIMIT, Some(quota));
-                        write_draft(headers, decision, remaining);
+                        write_draft(headers, answer.next_in(strictest), remaining);
                     }
                 }
                 (Style::Draft03, Some(strictest)) => {
                     write_limit_with_policies(headers, answer, strictest, keep);
                     if !keep {
-                        write_draft(headers, decision, remaining);
+                        write_draft(headers, answer.next_in(strictest), remaining);
                     }
                 }
                 _ if keep => {}
@@ -472,7 +496,11 @@ impl Fields {
                     let quota = strictest.policy.values.quota.clone();
                     put(headers, style::X_LIMIT, Some(quota));
                     put(headers, style::X_REMAINING, number(remaining));
-                    put(headers, style::X_RESET, number(reset_value(*reset, decision, now)));
+                    put(
+                        headers,
+                        style::X_RESET,
+                        number(reset_value(*reset, answer.next_in(strictest), now)),
+                    );
                 }
                 (Style::PlugLimit(names), Some(strictest)) => {
                     let policy = strictest.policy;

@@ -86,10 +86,13 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
         for item in answer.items() {
             separate(text);
             let decision = &item.decision;
-            let time = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
+            // Beside `Retry-After` the time of a limit that allows the call would be a second, different wait.
+            let more_in_s = || (!answer.is_denial).then(|| seconds(item.more_in()));
             text.push_str(&item.policy.figures.name_text);
             push_parameter(text, "r", item.remaining());
-            push_parameter(text, "t", time);
+            if let Some(time) = retry_after(decision).or_else(more_in_s) {
+                push_parameter(text, "t", time);
+            }
             if let Some(key) = item.partition {
                 push_bytes_parameter(text, PARTITION, key);
             }
@@ -137,8 +140,8 @@ pub(super) fn write_limit_with_policies(
 }
 
 /// Writes the remaining units and the reset of the drafts up to 06. On a denial the reset equals `Retry-After`.
-pub(super) fn write_draft(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
-    let reset = retry_after(decision).unwrap_or_else(|| seconds(decision.reset_in()));
+pub(super) fn write_draft(headers: &mut HeaderMap, next_in: Duration, remaining: u64) {
+    let reset = seconds(next_in);
     put(headers, style::RATELIMIT_REMAINING, number(remaining));
     put(headers, style::RATELIMIT_RESET, number(reset));
 }
@@ -150,13 +153,13 @@ fn reset_in(decision: &Decision) -> Duration {
     decision.reset_in().max(wait)
 }
 
-pub(super) fn reset_value(reset: Reset, decision: &Decision, now: SystemTime) -> u64 {
+pub(super) fn reset_value(reset: Reset, next_in: Duration, now: SystemTime) -> u64 {
     match reset {
-        Reset::Delta => seconds(reset_in(decision)),
+        Reset::Delta => seconds(next_in),
         Reset::Epoch => {
             // A clock before 1970 counts as 1970.
             let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-            seconds(now.saturating_add(reset_in(decision)))
+            seconds(now.saturating_add(next_in))
         }
     }
 }

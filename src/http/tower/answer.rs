@@ -454,6 +454,7 @@ impl RequestOutcome {
         }
         let answer = Answer::new(decision, &items);
         let answer = answer.already_denied(state.already_denied, state.fields_of_denial);
+        let answer = answer.of_denial(!self.decision.allowed() || state.already_denied);
         let answer = if state.enforced { answer } else { answer.only_reported() };
         let slots = slots.filter(|slots| slots.len() > 1);
         let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
