@@ -262,6 +262,54 @@ fn unenforced_wait_has_no_retry_after() {
     assert!(headers.is_empty(), "{headers:?}");
 }
 
+/// A client ignores a list of which one line is invalid, so a service's own invalid line would hide the layer's members.
+#[test]
+fn an_invalid_list_of_the_service_is_dropped() {
+    let (bucket, policy, _hand) = bucket(3, 2, Duration::from_secs(3));
+    let decision = bucket.spend(1).unwrap();
+    let written = |style: Style, before: &[(&'static str, &'static str)], name: &str| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in before {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let answer = Answer::one(&policy, decision);
+        Fields::new([style]).unwrap().write(&mut headers, &answer, UNIX_EPOCH);
+        let lines: Vec<_> = headers.get_all(name).iter().collect();
+        assert_eq!(lines.len(), 1, "{headers:?}");
+        Parser::new(headers[name].as_bytes()).parse::<List>().expect("a structured list");
+        lines[0].to_str().unwrap().to_owned()
+    };
+    let own = r#""a";r=2;t=2"#;
+    let with = |before: &str| format!("{before}, {own}");
+    let table: &[(&[&'static str], String)] = &[
+        (&["limit=100, remaining=50, reset=5"], own.into()),
+        (&[r#""x;r=1"#], own.into()),
+        (&["12,"], own.into()),
+        (&["", "  ", ","], own.into()),
+        (&[r#""x";r=1"#, "x=1", r#""y";r=2 "#], with(r#""x";r=1, "y";r=2"#)),
+        (
+            &[r#""x";r=1;t=3;pk=:YQ==:;z=?1, (1 2.5);w=@1"#],
+            with(r#""x";r=1;t=3;pk=:YQ==:;z=?1, (1 2.5);w=@1"#),
+        ),
+    ];
+    for (lines, expected) in table {
+        let before: Vec<_> = lines.iter().map(|line| ("ratelimit", *line)).collect();
+        assert_eq!(&written(Style::Ietf, &before, "ratelimit"), expected);
+    }
+    let policy = |style, value| written(style, &[("ratelimit-policy", value)], "ratelimit-policy");
+    assert_eq!(policy(Style::Ietf, "10;w=1, 20;w"), r#"10;w=1, 20;w, "a";q=3;w=5"#);
+    assert_eq!(policy(Style::Ietf, "10 per minute"), r#""a";q=3;w=5"#);
+    assert_eq!(policy(Style::Draft06, "10 per minute"), "3;w=5");
+    // The number and its policies are one field, and its set is the service's or the layer's as a whole.
+    let set = |limit| {
+        let set =
+            [("ratelimit-limit", limit), ("ratelimit-remaining", "1"), ("ratelimit-reset", "9")];
+        written(Style::Draft03, &set, "ratelimit-limit")
+    };
+    assert_eq!(set("4, 4;w=9"), "4, 4;w=9, 3;w=5");
+    assert_eq!(set("4 per minute"), "3, 3;w=5");
+}
+
 /// Returns a parameter of an item of a structured list.
 fn integer(item: &Parsed, name: &str) -> Option<i64> {
     match item.params.get(name)? {

@@ -421,7 +421,8 @@ impl Fields {
     /// The other fields have one number for all limits. Of these, each style keeps either its existing set or the new
     /// one as a whole: the stricter. A denial is stricter than an allowed call, then fewer remaining units are
     /// stricter; on a tie the existing set stays. Where an inner layer's denial shares only some names with a style, the
-    /// denial's set stays. An existing `Retry-After` stays if the call is allowed.
+    /// denial's set stays. An existing `Retry-After` stays if the call is allowed. A line of such a list that is no list
+    /// (RFC 9651) is dropped, because clients would ignore the whole field.
     ///
     /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no
     /// limit applies, no field is written. For one limit without a partition key, each value that depends on the
@@ -486,8 +487,7 @@ impl Fields {
                     }
                 }
                 (Style::Draft03, Some(strictest)) => {
-                    write_limit_with_policies(headers, answer, strictest, keep);
-                    if !keep {
+                    if !write_limit_with_policies(headers, answer, strictest, keep) {
                         write_draft(headers, answer.next_in(strictest), remaining);
                     }
                 }

@@ -13,7 +13,7 @@ use crate::http::Policy;
 use crate::http::names::PlugLimitNames;
 use crate::http::retry_after::{milliseconds, retry_after, seconds};
 use crate::http::structured::{
-    PARTITION, push_bytes_parameter, push_integer, push_parameter, separate,
+    PARTITION, is_list, push_bytes_parameter, push_integer, push_parameter, separate,
 };
 use crate::http::style;
 use crate::http::style::Reset;
@@ -58,14 +58,18 @@ pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<He
     }
 }
 
-/// Joins the members of several lists.
+/// Joins the members of several lists. A line that is no list, such as a service's own, is left out: clients must ignore the
+/// whole field for it (RFC 9651, 4.2), with the members of the other lines.
 fn joined<'v>(lists: impl Iterator<Item = &'v HeaderValue>) -> Option<HeaderValue> {
     let mut joined = Vec::new();
-    for list in lists.filter(|list| !list.is_empty()) {
+    for list in lists.map(|list| list.as_bytes().trim_ascii()) {
+        if list.is_empty() || !is_list(list) {
+            continue;
+        }
         if !joined.is_empty() {
             joined.extend_from_slice(b", ");
         }
-        joined.extend_from_slice(list.as_bytes());
+        joined.extend_from_slice(list);
     }
     HeaderValue::from_bytes(&joined).ok()
 }
@@ -111,14 +115,15 @@ pub(super) fn unnamed_policies(answer: &Answer<'_>) -> Option<HeaderValue> {
 }
 
 /// Writes the limit's field of the drafts 00 to 03: the strictest limit's quota, then all policies. With
-/// `keep_number` an existing quota stays.
+/// `keep_number` an existing quota stays, if the field is a list. Returns whether it has stayed.
 pub(super) fn write_limit_with_policies(
     headers: &mut HeaderMap,
     answer: &Answer<'_>,
     strictest: &Item<'_>,
     keep_number: bool,
-) {
+) -> bool {
     let existing = joined(headers.get_all(style::RATELIMIT_LIMIT).iter()).filter(|v| !v.is_empty());
+    let keep_number = keep_number && existing.is_some();
     let value = match (existing, item_of_policy(answer)) {
         (None, Some(item)) => Some(item.policy.values.draft03.clone()),
         (None, None) => value_of(|text| {
@@ -137,6 +142,7 @@ pub(super) fn write_limit_with_policies(
         }
     };
     put(headers, style::RATELIMIT_LIMIT, value);
+    keep_number
 }
 
 /// Writes the remaining units and the reset of the drafts up to 06. On a denial the reset equals `Retry-After`.
