@@ -12,6 +12,8 @@ use crate::core::sweep_record::SweepRecord;
 use crate::core::view::LimitsView;
 #[cfg(feature = "tracing")]
 use crate::observe::events::Denials;
+#[cfg(feature = "tower")]
+use crate::observe::rejections::Rejections;
 use crate::observe::stats::Stats;
 use crate::observe::top_denied::TopDenied;
 use crate::store::{Guard, Outdated, Published, Store, Swept, pin};
@@ -33,6 +35,8 @@ pub(crate) struct LimiterState {
     pub(crate) sweep_clock: SweepClock,
     pub(crate) reloads: Reloads,
     pub(crate) top_denied: Option<TopDenied>,
+    #[cfg(feature = "tower")]
+    pub(crate) rejections: Rejections,
     /// The store of limits that several nodes share.
     pub(crate) shared: Option<Box<dyn SharedPart>>,
     #[cfg(feature = "tracing")]

@@ -56,6 +56,6 @@ pub use retry_after::retry_after;
 pub use style::{Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejection, Report,
-    ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
+    Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejected, Rejection,
+    RejectionKind, Report, ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
 };

@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::http::client::chain::HOPS_MAX;
 
+/// The text of responses for a fault of the server's set-up.
+pub(crate) const SERVER_ERROR: &str = "the server could not handle this request";
+
 /// The other end of a connection. A server without an extension of its own for it can put this one into its
 /// requests.
 ///
@@ -93,8 +96,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns the text for the response, which leaves out the proxy's address. The text of `Display` is for the
-    /// server's log.
+    /// Returns the text for the response: a sentence that tells nothing of the server's set-up. The text of `Display` is
+    /// for the server's log.
     ///
     /// # Example
     ///
@@ -103,19 +106,10 @@ impl ClientError {
     ///
     /// let error = ClientError::NoAddress { proxy: Peer::Address([10, 0, 0, 1].into()) };
     /// assert!(error.to_string().contains("10.0.0.1"));
-    /// assert_eq!(error.for_clients(), "what the proxy says of its client is no address");
+    /// assert_eq!(error.for_clients(), "the server could not handle this request");
     /// ```
     pub fn for_clients(&self) -> String {
-        match self {
-            ClientError::NoForwarding { .. } => {
-                "the proxy does not say whom it forwards for".into()
-            }
-            ClientError::NoAddress { .. } => {
-                "what the proxy says of its client is no address".into()
-            }
-            ClientError::TooFewHops { .. } => "the request has not passed all proxies".into(),
-            _ => self.to_string(),
-        }
+        SERVER_ERROR.into()
     }
 }
 

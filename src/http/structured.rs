@@ -133,7 +133,8 @@ impl Rest<'_> {
                 let digits =
                     self.count(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
                 let padding = self.count(|byte| byte == b'=');
-                let is_base64 = digits % 4 != 1 && (padding == 0 || (digits + padding) % 4 == 0);
+                let is_base64 =
+                    digits % 4 != 1 && (padding == 0 || (digits + padding).is_multiple_of(4));
                 (padding <= 2 && is_base64 && self.take(b':')).then_some(())
             }
             b'@' => {

@@ -64,6 +64,8 @@ impl Limiter {
             // Relaxed: a figure for operators.
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),
+            #[cfg(feature = "tower")]
+            rejected: inner.rejections.read(),
         }
     }
 

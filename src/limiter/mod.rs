@@ -153,6 +153,8 @@ impl Limiter {
             sweeps: SweepRecord::default(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
+            #[cfg(feature = "tower")]
+            rejections: Default::default(),
             shared,
             #[cfg(feature = "tracing")]
             denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),

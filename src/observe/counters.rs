@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::LimitMode;
+#[cfg(feature = "tower")]
+use crate::observe::rejections::RejectionKind;
 use crate::observe::shared::{SharedCounts, StoreCounters};
 use crate::observe::stats::Stats;
 
@@ -40,6 +42,29 @@ pub struct Counters {
     pub reload_errors: u64,
     /// The time of the last successful reload by the system's clock, even if it changed nothing.
     pub last_reload: Option<SystemTime>,
+    /// In the order of [`RejectionKind::ALL`]; `None` if the limiter has no layer.
+    #[cfg(feature = "tower")]
+    pub(crate) rejected: Option<[u64; RejectionKind::ALL.len()]>,
+}
+
+#[cfg(feature = "tower")]
+impl Counters {
+    /// Returns the number of requests that the limiter's [layers](crate::http::RateLimitLayer) have rejected for this
+    /// reason, before a limit decided. Requests that a permissive layer served in spite of that are included. Always
+    /// counted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Limits};
+    /// use tollgate::http::RejectionKind;
+    ///
+    /// # let limiter = Limiter::new(Limits::builder().build());
+    /// assert_eq!(limiter.counters().rejected(RejectionKind::ClientAddress), 0);
+    /// ```
+    pub fn rejected(&self, kind: RejectionKind) -> u64 {
+        self.rejected.map_or(0, |counts| counts[kind as usize])
+    }
 }
 
 /// Holds the counts of one limit. A reload keeps them with the limit's name.

@@ -54,6 +54,18 @@ pub(crate) fn overflow(outcome: &'static str, count: u64) {
     }
 }
 
+/// Logs a request that an HTTP layer rejects: the first of its kind in each second, with the number of all of its kind.
+#[cfg(feature = "tower")]
+pub(crate) fn rejected(reason: &'static str, status: u16, count: u64, detail: &str) {
+    // The text may quote the request.
+    let error = shown(detail, MAX_ERROR_CHARS);
+    if status >= 500 {
+        warn!(target: "tollgate", reason, status, count, %error, "request rejected");
+    } else {
+        info!(target: "tollgate", reason, status, count, %error, "request rejected");
+    }
+}
+
 /// A key of a limit, with all that an event shows of it.
 #[derive(Clone, Copy)]
 pub(crate) struct LoggedKey<'a> {

@@ -5,6 +5,8 @@ use std::time::UNIX_EPOCH;
 use crate::limit::Limit;
 use crate::limits::LimitMode;
 use crate::observe::counters::{Counters, LimitCounters};
+#[cfg(feature = "tower")]
+use crate::observe::rejections::RejectionKind;
 use crate::observe::sample::{Family, Kind, Sample, one};
 use crate::observe::shared::{SharedCounts, add_shared};
 
@@ -32,6 +34,12 @@ impl Counters {
         if self.is_counting {
             add("tollgate_errors_total", Counter, "Calls that failed: a bad id, or a cost above the burst.",
                 self.by_limit(|limit| Some(limit.errors)));
+        }
+        #[cfg(feature = "tower")]
+        if let Some(counts) = &self.rejected {
+            let sample = |(kind, &value): (&RejectionKind, _)| Sample { labels: vec![("reason", kind.name())], value };
+            add("tollgate_rejected_total", Counter, "Requests that an HTTP layer rejected before a limit decided.",
+                RejectionKind::ALL.iter().zip(counts).map(sample).collect());
         }
         add("tollgate_limit_burst", Gauge, "The most that a bucket holds by default, in units.",
             self.by_limit(|limit| limit.limit.as_ref().map(Limit::burst)));

@@ -7,6 +7,8 @@ pub(crate) mod events;
 pub(crate) mod facade;
 pub(crate) mod families;
 pub(crate) mod prometheus;
+#[cfg(feature = "tower")]
+pub(crate) mod rejections;
 mod sample;
 #[cfg(feature = "valkey")]
 pub(crate) mod shared;

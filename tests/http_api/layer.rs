@@ -202,7 +202,7 @@ async fn unknown_client_is_an_error_without_shared_bucket() {
     for _ in 0..3 {
         let said = ask(&layer, &inner, request(&[])).await;
         assert_eq!(said.status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert!(said.body.contains("no peer address"), "{}", said.body);
+        assert_eq!(said.body, "the server could not handle this request\n");
     }
     let mut known = request(&[]);
     known.extensions_mut().insert(Peer::from(SocketAddr::from(([192, 0, 2, 1], 80))));
@@ -233,12 +233,12 @@ async fn refusal_does_not_reveal_the_proxies() {
     let inner = Counter::default();
     let real_ip = Forwarding::Header(HeaderName::from_static("x-real-ip"));
     let xff = Forwarding::XForwardedFor;
-    for (forwarding, fields, expected) in [
-        (xff.clone(), &[][..], "the proxy does not say whom it forwards for"),
-        (xff.clone(), &[("x-forwarded-for", "nobody, 10.0.0.2")], "is no address"),
-        (xff, &[("x-forwarded-for", "unknown")], "is no address"),
-        (Forwarding::Forwarded, &[("forwarded", "for=_hidden")], "is no address"),
-        (real_ip, &[("x-real-ip", "unknown")], "is no address"),
+    for (forwarding, fields) in [
+        (xff.clone(), &[][..]),
+        (xff.clone(), &[("x-forwarded-for", "nobody, 10.0.0.2")]),
+        (xff, &[("x-forwarded-for", "unknown")]),
+        (Forwarding::Forwarded, &[("forwarded", "for=_hidden")]),
+        (real_ip, &[("x-real-ip", "unknown")]),
     ] {
         for as_text in [true, false] {
             let clients = ClientAddress::new().trust(["10.0.0.0/8"], forwarding.clone()).unwrap();
@@ -255,7 +255,7 @@ async fn refusal_does_not_reveal_the_proxies() {
                 }
                 let said = ask(&layer, &inner, asked).await;
                 let shown = format!("{:?} {}", said.headers, said.body).replace("%20", " ");
-                assert!(shown.contains(expected), "{shown}");
+                assert!(shown.contains("the server could not handle this request"), "{shown}");
                 assert!(!shown.contains("10.0.0"), "{shown}");
                 // The extension names the proxy, for the server's log.
                 let cause = said.refusal.unwrap().cause().unwrap().to_string();

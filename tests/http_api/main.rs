@@ -18,6 +18,7 @@ mod on_response;
 #[path = "../support/random.rs"]
 mod random;
 mod refunds;
+mod rejections;
 mod routes;
 mod rule_fields;
 mod shared;

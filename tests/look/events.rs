@@ -217,3 +217,48 @@ fn passes_of_the_sweeper_are_logged() {
     assert!(tries.count() < 3000, "no pass was logged in half a minute");
     drop(sweeper);
 }
+
+/// A client without an id, or a proxy that stops to send its field, is an event a second, not one a request.
+#[cfg(feature = "tower")]
+#[test]
+fn rejections_are_logged_once_a_second() {
+    use http::{HeaderName, Request, Response};
+    use std::convert::Infallible;
+    use tollgate::http::{ClientAddress, RateLimitLayer, Rule, extract};
+    use tower::{Layer, ServiceExt};
+
+    let (clock, manual) = Clock::manual();
+    let limits = add(no_limits(), "A", 1, LimitOptions::default())
+        .limit("B", IdFormat::IpAddress, hourly(1))
+        .unwrap();
+    let limiter = Limiter::with_clock(limits.build(), clock);
+    let key = extract::header_if_present(HeaderName::from_static("x-key"));
+    let client = extract::client(ClientAddress::new());
+    let layer = RateLimitLayer::builder(&limiter)
+        .rule(Rule::new(limiter.limit("A").unwrap(), key))
+        .rule(Rule::new(limiter.limit("B").unwrap(), client));
+    let layer = layer.build().unwrap();
+    let ask = |key: Option<&str>| {
+        let mut request = Request::new(());
+        for _ in 0..key.map_or(0, |_| 2) {
+            request.headers_mut().append("x-key", key.unwrap().parse().unwrap());
+        }
+        let inner =
+            tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("")));
+        let response = block_on(layer.layer(inner).oneshot(request)).unwrap();
+        assert_ne!(response.status(), 200);
+    };
+    let lines = lines_of(|| {
+        (0..3).for_each(|_| ask(None));
+        ask(Some("k"));
+        manual.advance(Duration::from_secs(1));
+        ask(None);
+    });
+    let of_server = "WARN message=request rejected reason=\"client_address\" status=500 count=";
+    let error = "error=the request has no peer address: serve with connect info, or insert tollgate::http::Peer";
+    let of_client = "INFO message=request rejected reason=\"invalid_id\" status=400 count=1 error=the field x-key occurs more than once";
+    assert_eq!(
+        lines,
+        [format!("{of_server}1 {error}"), of_client.into(), format!("{of_server}4 {error}")]
+    );
+}

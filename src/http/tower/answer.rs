@@ -372,18 +372,16 @@ impl Rules {
 /// Converts an error to a rejection in which the limit has the name that clients see.
 pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
     let rejection = Rejection::from(error);
-    let shown = matched.iter().find_map(|one| {
-        let (rule, name, reason) = (one.rule, one.rule.limit().name(), rejection.reason());
-        // The text about a cost above the burst ends with the name; that about an invalid factor begins with it. Two rules
-        // may have the limit, and differ in their costs.
-        let cost = reason.strip_suffix(name).filter(|text| {
-            text.ends_with(" of ") && text.starts_with(&format!("cost {} ", one.cost))
-        });
-        let factor = || reason.strip_prefix(name).filter(|text| text.starts_with(": "));
-        let of_cost = cost.map(|text| format!("{text}{}", rule.name()));
-        of_cost.or_else(|| factor().map(|text| format!("{}{text}", rule.name())))
+    let reason = matched.iter().find_map(|one| {
+        // The text about a cost above the burst ends with the name. Two rules may have the limit, and differ in their costs.
+        let text = rejection.reason().strip_suffix(one.rule.limit().name())?;
+        let is_of_rule = text.ends_with(" of ") && text.starts_with(&format!("cost {} ", one.cost));
+        is_of_rule.then(|| format!("{text}{}", one.rule.name()))
     });
-    shown.map_or(rejection.clone(), |reason| Rejection::new(rejection.status(), reason))
+    match reason {
+        Some(reason) => rejection.with_reason(reason),
+        None => rejection,
+    }
 }
 
 impl RequestOutcome {

@@ -35,17 +35,19 @@
 
 mod cookies;
 
+use std::any::{Any, type_name};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderName, StatusCode, Uri};
+use http::{HeaderName, Request, Uri};
 
 use crate::http::ClientAddress;
 use crate::http::tower::{Rejection, Who};
 use crate::limits::Id;
+use crate::observe::rejections::RejectionKind;
 use crate::util::escape::quoted;
 
 /// The whitespace that field values may have (RFC 9110, 5.6.3).
@@ -239,9 +241,9 @@ pub fn extension<T: Send + Sync + 'static>(
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
         Some(extension) => Who::Id(Id::Text(text(extension))),
-        None => Who::Refused(Rejection::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the server has not provided the id of this request",
+        None => Who::Refused(Rejection::of_server(
+            RejectionKind::NoId,
+            format!("the request has no extension {}", type_name::<T>()),
         )),
     }
 }
@@ -320,7 +322,8 @@ pub fn by<F: for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static>(find: F) 
     find
 }
 
-/// Takes the same id for all requests, which then share one bucket.
+/// Takes the same id for all requests, which then share one bucket. If the limit's format does not allow the id,
+/// [`build`](crate::http::RateLimitBuilder::build) returns an error.
 ///
 /// # Example
 ///
@@ -338,6 +341,20 @@ pub fn everyone(
     move |_: &Parts| Who::Shared(Arc::clone(&id))
 }
 
+/// Returns the id that `who` takes for all requests, if it is the function of [`everyone`].
+pub(crate) fn constant_id<F: for<'a> Fn(&'a Parts) -> Who<'a> + 'static>(
+    who: &F,
+) -> Option<Arc<str>> {
+    if who.type_id() != everyone("").type_id() {
+        return None;
+    }
+    // That function does not read the request.
+    match who(&Request::new(()).into_parts().0) {
+        Who::Shared(id) => Some(id),
+        _ => None,
+    }
+}
+
 /// The id in a request, `None` if the request has none, or the rejection of a request with an invalid one.
 type FoundId<'a> = Result<Option<&'a str>, Rejection>;
 
@@ -351,15 +368,16 @@ fn who_or<'a>(id: FoundId<'a>, missing: impl FnOnce() -> Who<'a>) -> Who<'a> {
 }
 
 fn bad_request(reason: impl Into<Cow<'static, str>>) -> Who<'static> {
-    Who::Refused(Rejection::new(StatusCode::BAD_REQUEST, reason))
+    Who::Refused(Rejection::of_client(RejectionKind::NoId, reason))
 }
 
 /// Returns the value of a field; a request that has the field more than once is rejected.
 fn single_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     let mut values = parts.headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let rejected =
-        |what: &str| Rejection::new(StatusCode::BAD_REQUEST, format!("the field {name} {what}"));
+    let rejected = |what: &str| {
+        Rejection::of_client(RejectionKind::InvalidId, format!("the field {name} {what}"))
+    };
     if values.next().is_some() {
         return Err(rejected("occurs more than once"));
     }
@@ -371,7 +389,7 @@ fn printable_value<'a>(parts: &'a Parts, name: &HeaderName) -> FoundId<'a> {
     let value = single_value(parts, name)?;
     if value.is_some_and(|value| value.contains('\t')) {
         let reason = format!("the field {name} is not printable ASCII text");
-        return Err(Rejection::new(StatusCode::BAD_REQUEST, reason));
+        return Err(Rejection::of_client(RejectionKind::InvalidId, reason));
     }
     Ok(value)
 }
@@ -386,8 +404,8 @@ fn bearer_token(parts: &Parts) -> FoundId<'_> {
     }
     let token = token.trim_start_matches(SPACES);
     if token.is_empty() || token.contains(SPACES) {
-        return Err(Rejection::new(
-            StatusCode::BAD_REQUEST,
+        return Err(Rejection::of_client(
+            RejectionKind::InvalidId,
             "the bearer token is empty or has spaces",
         ));
     }

@@ -1,73 +1,32 @@
 //! Builds the layer from rules, fields and a responder.
 
 mod options;
+mod responders;
 
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
-use http::request::Parts;
 use tower_layer::Layer;
 
 use crate::http::tower::answer::Rules;
 use crate::http::tower::exempt::Exemptions;
-use crate::http::tower::grpc::Protocol;
+use crate::http::tower::layer::responders::Responders;
 use crate::http::tower::outcome::OnRequest;
-use crate::http::tower::responder;
-use crate::http::tower::responder::Denial;
 use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::ActiveRule;
-use crate::http::tower::{RateLimit, Rejection, Rule, Switch};
+use crate::http::tower::{RateLimit, Rule, Switch};
 use crate::http::{Fields, SetupError, Style};
 use crate::limiter::Limiter;
 
 /// The state that all clones of a layer and its services share.
 pub(crate) struct LayerState {
     pub(crate) rules: Rules,
-    pub(crate) responder: Responder,
-    /// Whether gRPC requests get gRPC's own answers.
-    pub(crate) grpc: bool,
+    pub(crate) responders: Responders,
     pub(crate) permissive: bool,
     #[cfg(feature = "tracing")]
     pub(crate) logs_denials: bool,
     pub(crate) on_request: Option<OnRequest>,
     pub(crate) switch: Switch,
-}
-
-type CustomResponder = Box<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
-
-pub(crate) enum Responder {
-    ProblemJson,
-    PlainText,
-    Custom(CustomResponder),
-}
-
-impl LayerState {
-    pub(crate) fn respond(&self, denial: &Denial<'_>) -> Response<Bytes> {
-        match (&self.responder, self.protocol(denial.request)) {
-            (Responder::Custom(respond), _) => respond(denial),
-            (_, Some(protocol)) => protocol.denied(denial),
-            (Responder::ProblemJson, None) => responder::problem_json(denial),
-            (Responder::PlainText, None) => responder::plain_text(denial),
-        }
-    }
-
-    pub(crate) fn respond_rejected(
-        &self,
-        rejection: &Rejection,
-        request: &Parts,
-    ) -> Response<Bytes> {
-        let as_text = matches!(self.responder, Responder::PlainText);
-        match self.protocol(request) {
-            Some(protocol) => protocol.rejected(rejection),
-            None => responder::rejected(rejection, as_text),
-        }
-    }
-
-    fn protocol(&self, request: &Parts) -> Option<Protocol> {
-        if self.grpc { Protocol::from_request(request) } else { None }
-    }
 }
 
 /// Puts limits in front of a service of axum, hyper, tonic or any other library with tower's layers.
@@ -139,8 +98,7 @@ impl RateLimitLayer {
             rules: Vec::new(),
             exemptions: Exemptions::default(),
             fields: None,
-            responder: Responder::ProblemJson,
-            grpc: false,
+            responders: Responders::default(),
             permissive: false,
             #[cfg(feature = "tracing")]
             logs_denials: false,
@@ -201,8 +159,7 @@ pub struct RateLimitBuilder {
     rules: Vec<Rule>,
     pub(super) exemptions: Exemptions,
     fields: Option<Fields>,
-    responder: Responder,
-    grpc: bool,
+    responders: Responders,
     permissive: bool,
     #[cfg(feature = "tracing")]
     logs_denials: bool,
@@ -268,102 +225,13 @@ impl RateLimitBuilder {
         RateLimitBuilder { fields: Some(fields), ..self }
     }
 
-    /// Answers denied and rejected requests with a line of text.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).plain_text().build()?;
-    /// assert_eq!(send(&layer, get())?.status(), 200);
-    /// assert_eq!(send(&layer, get())?.headers()["content-type"], "text/plain; charset=utf-8");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn plain_text(self) -> RateLimitBuilder {
-        RateLimitBuilder { responder: Responder::PlainText, ..self }
-    }
-
-    /// Answers requests of gRPC and gRPC-Web with gRPC's own status, for example with tonic: a denial is
-    /// RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`; a rejection is INVALID_ARGUMENT, UNAUTHENTICATED,
-    /// PERMISSION_DENIED or INTERNAL. The HTTP status is 200, as gRPC requires. Without this option gRPC requests get the
-    /// same answers as others, which gRPC clients read as UNAVAILABLE or UNKNOWN.
-    ///
-    /// A [custom responder](RateLimitBuilder::respond) still answers all denials; it may call [`responder::grpc`].
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).grpc().build()?;
-    /// let call = || Request::post("/pb.Users/Get").header("content-type", "application/grpc").body(());
-    /// send(&layer, call()?)?;
-    /// let denied = send(&layer, call()?)?;
-    /// assert_eq!((denied.status().as_u16(), &denied.headers()["grpc-status"]), (200, &"8".parse()?));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn grpc(self) -> RateLimitBuilder {
-        RateLimitBuilder { grpc: true, ..self }
-    }
-
-    /// Answers every denial with the response of `respond`, which must not block. Rejections still get a problem document.
-    ///
-    /// The layer adds its fields, and replaces `Cache-Control` by `no-store`, because no cache may store a denial. It does
-    /// not change fields that override `Cache-Control` for some caches, such as nginx's `X-Accel-Expires` or
-    /// `CDN-Cache-Control`.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use http::{Response, StatusCode};
-    /// use tollgate::{Limiter, Limits};
-    /// use tollgate::http::RateLimitLayer;
-    ///
-    /// let limiter = Limiter::new(Limits::builder().build());
-    /// let builder = RateLimitLayer::builder(&limiter).respond(|denial| {
-    ///     let mut response = Response::new(format!("{} s", denial.retry_after()));
-    ///     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    ///     response
-    /// });
-    /// # let _ = builder;
-    /// ```
-    pub fn respond<B: Into<Bytes>>(
-        self,
-        respond: impl Fn(&Denial<'_>) -> Response<B> + Send + Sync + 'static,
-    ) -> RateLimitBuilder {
-        let respond = move |denial: &Denial<'_>| respond(denial).map(Into::into);
-        RateLimitBuilder { responder: Responder::Custom(Box::new(respond)), ..self }
-    }
-
     /// Builds the layer.
     ///
     /// # Errors
     ///
     /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name; a route does not
-    /// begin with `/`; two rules write one field in two styles.
+    /// begin with `/`; two rules write one field in two styles; an [`everyone`](crate::http::extract::everyone) has an id
+    /// that the limit's format does not allow.
     ///
     /// # Example
     ///
@@ -409,12 +277,12 @@ impl RateLimitBuilder {
             fields,
             lists: Default::default(),
         };
-        let (responder, grpc, permissive) = (self.responder, self.grpc, self.permissive);
+        rules.limiter.inner.rejections.add_layer();
+        let (responders, permissive) = (self.responders, self.permissive);
         let switch = Switch::new();
         let state = LayerState {
             rules,
-            responder,
-            grpc,
+            responders,
             permissive,
             #[cfg(feature = "tracing")]
             logs_denials: self.logs_denials,

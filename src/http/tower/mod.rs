@@ -16,11 +16,12 @@ mod rules;
 mod service;
 mod switch;
 
+pub use crate::observe::rejections::RejectionKind;
 pub use body::ResponseBody;
 pub use layer::{RateLimitBuilder, RateLimitLayer};
 pub use outcome::Outcome;
 pub use rejection::Rejection;
-pub use responder::Denial;
+pub use responder::{Denial, Rejected};
 pub use rules::{Rule, Who};
 pub use service::{Denied, RateLimit, Report, ResponseFuture};
 pub use switch::Switch;

@@ -271,18 +271,86 @@ pub fn grpc(denial: &Denial<'_>) -> Option<Response<Bytes>> {
     Protocol::from_request(denial.request).map(|protocol| protocol.denied(denial))
 }
 
-/// Makes the answer to a rejected request, as a problem document or as text.
-pub(crate) fn rejected(rejection: &Rejection, as_text: bool) -> Response<Bytes> {
-    let (status, reason) = (rejection.status(), rejection.reason());
-    if as_text {
-        return response(status, PLAIN_TEXT, format!("{reason}\n"));
+/// A rejected request, the input of a responder for rejections.
+/// [`RateLimitBuilder::respond_rejected`](crate::http::RateLimitBuilder::respond_rejected) has an example.
+#[derive(Debug)]
+pub struct Rejected<'a> {
+    pub(crate) rejection: &'a Rejection,
+    pub(crate) request: &'a Parts,
+}
+
+impl Rejected<'_> {
+    /// Returns why the request is rejected: its kind, the sentence for the client, and the detail for operators.
+    pub fn rejection(&self) -> &Rejection {
+        self.rejection
     }
+
+    /// Returns the request without its body.
+    pub fn request(&self) -> &Parts {
+        self.request
+    }
+}
+
+/// Makes the answer to a rejected request with the rejection's status, as a problem document (RFC 9457).
+///
+/// # Example
+///
+/// ```
+/// use tollgate::http::{RateLimitLayer, responder};
+/// use tollgate::{Limiter, Limits};
+///
+/// let limiter = Limiter::new(Limits::builder().build());
+/// let builder = RateLimitLayer::builder(&limiter)
+///     .respond_rejected(|rejected| responder::rejected_problem_json(rejected));
+/// # let _ = builder;
+/// ```
+pub fn rejected_problem_json(rejected: &Rejected<'_>) -> Response<Bytes> {
+    let (status, reason) = (rejected.rejection.status(), rejected.rejection.reason());
     let mut text = String::from("{\"title\":");
     push_json(&mut text, status.canonical_reason().unwrap_or("Error"));
     let _ = write!(text, ",\"status\":{},\"detail\":", status.as_u16());
     push_json(&mut text, reason);
     text.push('}');
     response(status, PROBLEM_JSON, text)
+}
+
+/// Makes the answer to a rejected request with the rejection's status, as a line of text.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::http::{RateLimitLayer, responder};
+/// use tollgate::{Limiter, Limits};
+///
+/// let limiter = Limiter::new(Limits::builder().build());
+/// let builder = RateLimitLayer::builder(&limiter)
+///     .respond_rejected(|rejected| responder::rejected_plain_text(rejected));
+/// # let _ = builder;
+/// ```
+pub fn rejected_plain_text(rejected: &Rejected<'_>) -> Response<Bytes> {
+    let rejection = rejected.rejection;
+    response(rejection.status(), PLAIN_TEXT, format!("{}\n", rejection.reason()))
+}
+
+/// Makes gRPC's answer to a rejected request: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, INVALID_ARGUMENT for
+/// another error of the client, else INTERNAL. `None` for a request that is not of [gRPC](grpc).
+///
+/// # Example
+///
+/// ```
+/// use tollgate::http::{RateLimitLayer, responder};
+/// use tollgate::{Limiter, Limits};
+///
+/// let limiter = Limiter::new(Limits::builder().build());
+/// let builder = RateLimitLayer::builder(&limiter)
+///     .respond_rejected(|rejected| {
+///         responder::rejected_grpc(rejected).unwrap_or_else(|| responder::rejected_plain_text(rejected))
+///     });
+/// # let _ = builder;
+/// ```
+pub fn rejected_grpc(rejected: &Rejected<'_>) -> Option<Response<Bytes>> {
+    let protocol = Protocol::from_request(rejected.request);
+    protocol.map(|protocol| protocol.rejected(rejected.rejection))
 }
 
 fn response(status: StatusCode, content_type: HeaderValue, text: String) -> Response<Bytes> {

@@ -5,6 +5,7 @@ use http::request::Parts;
 
 use crate::http::SetupError;
 use crate::http::tower::{Rejection, Rule};
+use crate::observe::rejections::RejectionKind;
 use crate::util::escape::quoted;
 
 /// Compares a request's route with others. `None`: the server has not provided the route.
@@ -101,5 +102,6 @@ pub(crate) fn applies(routes: &[Routes], parts: &Parts) -> Result<bool, Rejectio
 
 #[cold]
 fn unknown_route() -> Rejection {
-    Rejection::new(StatusCode::NOT_FOUND, "no route is known for this request")
+    let rejection = Rejection::new(StatusCode::NOT_FOUND, "no route is known for this request");
+    rejection.of_kind(RejectionKind::NoRoute)
 }

@@ -8,6 +8,7 @@ use http::request::Parts;
 
 use crate::algorithm::factor::Factor;
 use crate::http::policies::PolicyCache;
+use crate::http::tower::extract::constant_id;
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::routes::{self, Routes};
 use crate::http::{Fields, SetupError};
@@ -111,6 +112,8 @@ pub struct Rule {
     partition: Option<FindPartition>,
     refunds: Option<Refunds>,
     refunds_denials: bool,
+    /// The id of all requests, if the rule counts them together.
+    constant_id: Option<Arc<str>>,
 }
 
 impl Rule {
@@ -128,6 +131,7 @@ impl Rule {
         asks_store: bool,
         who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
     ) -> Rule {
+        let constant_id = constant_id(&who);
         Rule {
             limit,
             asks_store,
@@ -141,6 +145,7 @@ impl Rule {
             partition: None,
             refunds: None,
             refunds_denials: false,
+            constant_id,
         }
     }
 
@@ -411,6 +416,10 @@ pub(crate) struct ActiveRule {
 impl ActiveRule {
     pub(crate) fn new(rule: Rule) -> Result<ActiveRule, SetupError> {
         rule.routes.iter().try_for_each(|route| route.check(rule.limit.name()))?;
+        if let Some(id) = &rule.constant_id {
+            let invalid = |error| format!("the id of all requests: {}: {error}", rule.limit.name());
+            rule.limit.normalize(&**id).map_err(|error| SetupError::new(invalid(error)))?;
+        }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
         Ok(ActiveRule { rule, policies })
     }

@@ -19,13 +19,16 @@ use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
 use crate::http::tower::layer::LayerState;
 use crate::http::tower::outcome::OnResponse;
+use crate::http::tower::responder::Rejected;
 use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 #[cfg(feature = "tracing")]
 use crate::observe::events;
 
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
-/// It is ready when the inner service is. After a denied request the inner service is still ready for the next one.
+/// It is ready when the inner service is: a denial waits for that as well. A denied or rejected request drops the service
+/// that was ready and leaves a clone of it, so that a permit which readiness holds, such as that of tower's
+/// `ConcurrencyLimit`, is free again.
 ///
 /// # Example
 ///
@@ -228,7 +231,7 @@ impl<S> RateLimit<S> {
 
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
@@ -260,17 +263,25 @@ impl<S> RateLimit<S> {
         on_response: Option<Box<OnResponse>>,
     ) -> ResponseFuture<S::Future>
     where
-        S: Service<Request<B>, Response = Response<R>>,
+        S: Service<Request<B>, Response = Response<R>> + Clone,
     {
         let state = &self.state;
+        if let Err(rejection) = &asked {
+            state.count(rejection);
+        }
         if !state.permissive {
             match &asked {
                 Ok((decision, _)) if decision.allowed() => {}
                 Ok((decision, outcome)) => {
                     let response = state.deny(*decision, outcome.as_ref(), on_response, &parts);
+                    self.release();
                     return answered(response);
                 }
-                Err(rejection) => return answered(state.reject(rejection, &parts)),
+                Err(rejection) => {
+                    let response = state.reject(rejection, &parts);
+                    self.release();
+                    return answered(response);
+                }
             }
         } else {
             let report = state.report(&asked);
@@ -286,6 +297,13 @@ impl<S> RateLimit<S> {
         let outcome = asked.ok().and_then(|(_, outcome)| outcome);
         let outcome = outcome.map(|outcome| (outcome, Arc::clone(state)));
         served(self.inner.call(Request::from_parts(parts, body)), outcome, on_response)
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// Drops the inner service, which was ready, and with it what its readiness holds. Its clone has to become ready.
+    fn release(&mut self) {
+        self.inner = self.inner.clone();
     }
 }
 
@@ -338,7 +356,7 @@ impl LayerState {
             events::request_denied(parts, &violated, decision.retry_in());
         }
         let denial = Denial { decision, violated: &violated, request: parts };
-        let mut response = self.respond(&denial);
+        let mut response = self.responders.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         if let Some(outcome) = outcome {
             let state =
@@ -358,8 +376,22 @@ impl LayerState {
         response
     }
 
+    /// Counts a rejection, and logs it.
+    #[cold]
+    fn count(&self, rejection: &Rejection) {
+        let limiter = &self.rules.limiter.inner;
+        let due = limiter.rejections.count(rejection.kind(), limiter.clock.now_ns());
+        #[cfg(feature = "tracing")]
+        if let Some(count) = due {
+            let (reason, status) = (rejection.kind().name(), rejection.status().as_u16());
+            events::rejected(reason, status, count, rejection.detail());
+        }
+        let _ = due;
+    }
+
     fn reject(&self, rejection: &Rejection, parts: &Parts) -> Response<Bytes> {
-        let mut response = self.respond_rejected(rejection, parts);
+        let rejected = Rejected { rejection, request: parts };
+        let mut response = self.responders.respond_rejected(&rejected);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         response.extensions_mut().insert(rejection.clone());
         response

@@ -166,7 +166,7 @@ fn served<S: Service<Request<B>>, B>(
 
 impl<S, B, R> Future for SharedResponseFuture<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
 

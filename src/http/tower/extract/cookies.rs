@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
 use http::header::COOKIE;
 use http::request::Parts;
 
 use crate::http::forwarded::trim;
 use crate::http::tower::{Rejection, Who};
 use crate::limits::Id;
+use crate::observe::rejections::RejectionKind;
 use crate::util::escape::quoted;
 
 /// Returns the value of the cookie, or `missing()` if the request has none of that name.
 pub(super) fn find<'a>(parts: &'a Parts, name: &str, missing: impl FnOnce() -> Who<'a>) -> Who<'a> {
     let rejected = |what: &str| {
         let reason = format!("the cookie {} {what}", quoted(name, 64));
-        Who::Refused(Rejection::new(StatusCode::BAD_REQUEST, reason))
+        Who::Refused(Rejection::of_client(RejectionKind::InvalidId, reason))
     };
     // HTTP/2 may spread the cookies over several fields (RFC 9113, 8.2.3).
     let lines = parts.headers.get_all(COOKIE).iter();
