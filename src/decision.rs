@@ -292,6 +292,12 @@ impl Decision {
         self
     }
 
+    /// Makes the wait longer.
+    #[cfg(feature = "http")]
+    pub(crate) fn waiting_longer(self, by: Duration) -> Decision {
+        Decision { retry_in_ns: self.retry_in_ns.saturating_add(saturating_ns(by)), ..self }
+    }
+
     /// Turns a spend's decision into the denial by a block that ends in `left_ns`.
     pub(crate) fn under_block(self, left_ns: u64) -> Decision {
         let own_ns = if self.allowed() { 0 } else { self.retry_in_ns };

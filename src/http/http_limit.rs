@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::policies::PolicyCache;
-use crate::http::{Answer, Fields, SetupError};
+use crate::http::{Answer, Fields, Jitter, QuotaUnit, SetupError};
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 
@@ -57,6 +57,8 @@ pub struct HttpLimit {
     limit: KeyedLimit,
     fields: Fields,
     policies: PolicyCache,
+    unit: QuotaUnit,
+    jitter: Option<Jitter>,
 }
 
 impl HttpLimit {
@@ -77,7 +79,7 @@ impl HttpLimit {
     /// ```
     pub fn new(limit: KeyedLimit, fields: Fields) -> HttpLimit {
         let policies = PolicyCache::with_limits_name(limit.name());
-        HttpLimit { limit, fields, policies }
+        HttpLimit { limit, fields, policies, unit: QuotaUnit::default(), jitter: None }
     }
 
     /// Sets the name that clients see. The default is the limit's name.
@@ -101,7 +103,33 @@ impl HttpLimit {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shown_as(self, name: &str) -> Result<HttpLimit, SetupError> {
-        Ok(HttpLimit { policies: PolicyCache::new(name)?, ..self })
+        Ok(HttpLimit { policies: PolicyCache::new(name)?.counting_in(self.unit), ..self })
+    }
+
+    /// Sets the unit in which the limit counts, by default requests.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::http::{Fields, HttpLimit, QuotaUnit, Style};
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(2_000, 1_000, Duration::from_secs(1))?;
+    /// # let limits = Limits::builder().limit("Upload", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::new(limits);
+    /// # let fields = Fields::new([Style::Ietf])?;
+    /// let upload = HttpLimit::new(limiter.limit("Upload")?, fields).unit(QuotaUnit::ContentBytes);
+    /// let policy = r#""Upload";q=2000;qu="content-bytes";w=2"#;
+    /// assert_eq!(upload.spend("alice", 512)?.headers()["ratelimit-policy"], policy);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unit(self, unit: QuotaUnit) -> HttpLimit {
+        HttpLimit { policies: self.policies.counting_in(unit), unit, ..self }
+    }
+
+    /// Makes the wait of each denial longer by a random time. [`Jitter`] has an example.
+    pub fn retry_jitter(self, jitter: Jitter) -> HttpLimit {
+        HttpLimit { jitter: Some(jitter), ..self }
     }
 
     /// Spends `cost` units if the bucket has them, and writes the fields of the response.
@@ -127,7 +155,10 @@ impl HttpLimit {
     /// ```
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<HttpDecision, Error> {
         let id = id.into();
-        let decision = self.limit.spend(id, cost)?;
+        let mut decision = self.limit.spend(id, cost)?;
+        if let Some(jitter) = self.jitter.as_ref().filter(|_| !decision.allowed()) {
+            decision = decision.waiting_longer(jitter.next());
+        }
         let mut headers = HeaderMap::new();
         if !decision.allowed() {
             headers.insert(CACHE_CONTROL, NO_STORE);

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::http::{Policy, SetupError};
+use crate::http::{Policy, QuotaUnit, SetupError};
 use crate::limit::Limit;
 
 /// The number of cached limits under one name, including overrides. The policies of further limits are made for each
@@ -14,6 +14,7 @@ const CACHED_POLICIES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct PolicyCache {
     name: Box<str>,
+    unit: QuotaUnit,
     slots: [OnceLock<(Limit, Policy)>; CACHED_POLICIES],
 }
 
@@ -39,7 +40,12 @@ impl PolicyCache {
 
     /// Makes an empty cache for a limit under its own name, which every field can contain.
     pub(crate) fn with_limits_name(name: &str) -> PolicyCache {
-        PolicyCache { name: name.into(), slots: Default::default() }
+        PolicyCache { name: name.into(), unit: QuotaUnit::default(), slots: Default::default() }
+    }
+
+    /// Sets the unit in which the limit counts.
+    pub(crate) fn counting_in(self, unit: QuotaUnit) -> PolicyCache {
+        PolicyCache { unit, slots: Default::default(), ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -70,7 +76,7 @@ impl PolicyCache {
 
     fn make(&self, limit: &Limit) -> Option<Policy> {
         // Every field can contain the name, so this is never `None`.
-        Policy::new(&self.name, limit).ok()
+        Some(Policy::new(&self.name, limit).ok()?.unit(self.unit))
     }
 }
 

@@ -8,8 +8,8 @@ use http::HeaderValue;
 use crate::algorithm::rule::Rule;
 use crate::http::SetupError;
 use crate::http::structured::{
-    INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_parameter,
-    push_string, separate,
+    INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_key,
+    push_parameter, push_string, separate,
 };
 use crate::http::text::{number, shared, value_of};
 use crate::limit::{Limit, Parameters};
@@ -17,6 +17,7 @@ use crate::util::escape::quoted;
 
 const QUOTA: &str = "q";
 const WINDOW: &str = "w";
+const UNIT: &str = "qu";
 
 /// Limits the length of fields.
 const NAME_MAX_BYTES: usize = 128;
@@ -43,6 +44,43 @@ pub struct Policy {
     pub(crate) rule: Rule,
 }
 
+/// The unit in which a limit counts: `qu` of the current draft's `RateLimit-Policy`. No other style has it.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Limit;
+/// use tollgate::http::{Policy, QuotaUnit};
+///
+/// let limit = Limit::new(1_000_000, 100_000, Duration::from_secs(1))?;
+/// let policy = Policy::new("Upload", &limit)?.unit(QuotaUnit::ContentBytes);
+/// # let _ = policy;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaUnit {
+    /// `requests`, the default, which the field leaves out.
+    #[default]
+    Requests,
+    /// `content-bytes`: bytes of the content of requests or responses.
+    ContentBytes,
+    /// `concurrent-requests`: requests that are under way, such as those of a custom algorithm.
+    ConcurrentRequests,
+}
+
+impl QuotaUnit {
+    /// Returns the draft's name. `None` for the default.
+    fn written(self) -> Option<&'static str> {
+        match self {
+            QuotaUnit::Requests => None,
+            QuotaUnit::ContentBytes => Some("content-bytes"),
+            QuotaUnit::ConcurrentRequests => Some("concurrent-requests"),
+        }
+    }
+}
+
 /// A limit's name and numbers as clients see them.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
@@ -51,6 +89,7 @@ pub(crate) struct Figures {
     pub(crate) name_text: Box<str>,
     /// The largest number of units that can remain.
     quota: u64,
+    unit: QuotaUnit,
     /// The seconds in which the quota comes back. `None` for a custom algorithm.
     window_s: Option<u64>,
     /// The burst of a token bucket, which only PlugLimit's style writes.
@@ -107,6 +146,31 @@ impl Policy {
         // A text of printable ASCII and numbers is always a field value.
         let values = figures.values().ok_or_else(|| invalid_name(name))?;
         Ok(Policy { figures, values, rule: limit.rule().clone() })
+    }
+
+    /// Sets the unit in which the limit counts, by default requests.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy, QuotaUnit, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(1_000_000, 100_000, Duration::from_secs(1))?;
+    /// let policy = Policy::new("Upload", &limit)?.unit(QuotaUnit::ContentBytes);
+    /// let decision = Bucket::new(limit, Clock::manual().0).spend(4_096)?;
+    /// let mut headers = http::HeaderMap::new();
+    /// Fields::new([Style::Ietf])?.write(&mut headers, &Answer::one(&policy, decision), SystemTime::now());
+    /// assert_eq!(headers["ratelimit-policy"], r#""Upload";q=1000000;qu="content-bytes";w=10"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unit(mut self, unit: QuotaUnit) -> Policy {
+        self.figures.unit = unit;
+        // The text stays printable ASCII, so it is a field value.
+        if let Some(values) = self.figures.values() {
+            self.values = values;
+        }
+        self
     }
 
     /// Checks that a string of a structured field can have this name.
@@ -191,6 +255,7 @@ impl Figures {
             name: name.into(),
             name_text: name_text.into(),
             quota: quota.min(INTEGER_MAX),
+            unit: QuotaUnit::default(),
             window_s,
             token_burst,
         }
@@ -219,6 +284,10 @@ impl Figures {
         separate(list);
         list.push_str(&self.name_text);
         push_parameter(list, QUOTA, self.quota);
+        if let Some(unit) = self.unit.written() {
+            push_key(list, UNIT);
+            push_string(list, unit);
+        }
         if let Some(window_s) = self.window_s {
             push_parameter(list, WINDOW, window_s);
         }

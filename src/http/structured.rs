@@ -60,7 +60,7 @@ pub(crate) fn push_bytes_parameter(field: &mut String, key: &str, bytes: &[u8]) 
     field.push(':');
 }
 
-fn push_key(field: &mut String, key: &str) {
+pub(crate) fn push_key(field: &mut String, key: &str) {
     field.push(';');
     field.push_str(key);
     field.push('=');

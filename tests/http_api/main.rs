@@ -4,6 +4,7 @@ mod algorithms;
 mod client;
 mod engines;
 mod features;
+mod field_options;
 mod fields;
 mod grpc;
 mod guide;

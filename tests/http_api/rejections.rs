@@ -134,7 +134,7 @@ async fn rejections_are_counted_by_their_reason() {
 }
 
 #[tokio::test]
-async fn a_fault_of_the_server_is_told_in_general() {
+async fn server_faults_are_told_in_general() {
     let limiter = limiter();
     for grpc in [false, true] {
         for as_text in [false, true] {
@@ -204,7 +204,7 @@ async fn a_hook_shapes_rejections() {
 }
 
 #[test]
-fn a_constant_id_of_a_wrong_format_is_refused() {
+fn constant_id_of_wrong_format_is_refused() {
     let limiter = limiter();
     for (name, id, error) in [
         ("Text", "all", None),

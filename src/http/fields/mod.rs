@@ -37,6 +37,25 @@ pub(crate) use write::{write_next_wait, write_wait};
 #[derive(Clone, Debug)]
 pub struct Fields {
     styles: Arc<[Style]>,
+    pub(crate) shown: Shown,
+}
+
+/// The responses that have fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Shown {
+    #[default]
+    Always,
+    /// Denials, and responses of which a limit has less than so many percent left.
+    Near(u8),
+    OnDenials,
+}
+
+impl Shown {
+    fn shows(self, answer: &Answer<'_>) -> bool {
+        self == Shown::Always
+            || !answer.decision.allowed()
+            || matches!(self, Shown::Near(percent) if answer.items().any(|item| item.is_near(percent)))
+    }
 }
 
 impl Fields {
@@ -61,14 +80,14 @@ impl Fields {
         names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(SetupError::new(format!("two styles write the field {}", pair[0]))),
-            None => Ok(Fields { styles }),
+            None => Ok(Fields { styles, shown: Shown::Always }),
         }
     }
 
     /// Makes the fields of these styles, which [`new`](Fields::new) has checked.
     #[cfg(feature = "tower")]
-    pub(crate) fn from_checked(styles: Vec<Style>) -> Fields {
-        Fields { styles: styles.into() }
+    pub(crate) fn from_checked(styles: Vec<Style>, shown: Shown) -> Fields {
+        Fields { styles: styles.into(), shown }
     }
 
     #[cfg(feature = "tower")]
@@ -99,7 +118,62 @@ impl Fields {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn none() -> Fields {
-        Fields { styles: Arc::default() }
+        Fields { styles: Arc::default(), shown: Shown::Always }
+    }
+
+    /// Leaves the fields out of responses to allowed calls. A layer then does no work for them either.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// let bucket = Bucket::new(limit, Clock::manual().0);
+    /// let fields = Fields::new([Style::Ietf])?.only_on_denials();
+    /// for expected in [None, Some(r#""PerUser";r=0;t=60"#)] {
+    ///     let mut headers = http::HeaderMap::new();
+    ///     fields.write(&mut headers, &Answer::one(&policy, bucket.spend(1)?), SystemTime::now());
+    ///     assert_eq!(headers.get("ratelimit").map(|value| value.to_str().unwrap()), expected);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn only_on_denials(self) -> Fields {
+        Fields { shown: Shown::OnDenials, ..self }
+    }
+
+    /// Leaves the fields out of responses while all limits have at least `percent` percent of their quota left, and the same
+    /// call is allowed again at once. Denials have them. If one limit has less, the response has the fields of all.
+    ///
+    /// # Errors
+    ///
+    /// `percent` is not from 1 to 99.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use tollgate::http::{Answer, Fields, Policy, Style};
+    /// # use tollgate::{Bucket, Clock, Limit};
+    /// # let limit = Limit::new(10, 10, Duration::from_secs(60))?;
+    /// # let policy = Policy::new("PerUser", &limit)?;
+    /// let bucket = Bucket::new(limit, Clock::manual().0);
+    /// let fields = Fields::new([Style::Ietf])?.only_near_limit(20)?;
+    /// for (cost, expected) in [(5, None), (4, Some(r#""PerUser";r=1;t=6"#))] {
+    ///     let mut headers = http::HeaderMap::new();
+    ///     fields.write(&mut headers, &Answer::one(&policy, bucket.spend(cost)?), SystemTime::now());
+    ///     assert_eq!(headers.get("ratelimit").map(|value| value.to_str().unwrap()), expected);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn only_near_limit(self, percent: u8) -> Result<Fields, SetupError> {
+        if !(1..=99).contains(&percent) {
+            let text = format!("fields below {percent} percent: from 1 to 99 is allowed");
+            return Err(SetupError::new(text));
+        }
+        Ok(Fields { shown: Shown::Near(percent), ..self })
     }
 
     /// Returns whether a field depends on the wall clock, because a reset is written as a Unix time.
@@ -122,6 +196,9 @@ impl Fields {
     /// stricter; on a tie the existing set stays. Where an inner layer's denial shares only some names with a style, the
     /// denial's set stays. An existing `Retry-After` stays if the call is allowed. A line of such a list that is no list
     /// (RFC 9651) is dropped, because clients would ignore the whole field.
+    ///
+    /// [`only_on_denials`](Fields::only_on_denials) and [`only_near_limit`](Fields::only_near_limit) leave them out of other
+    /// responses.
     ///
     /// `now` is the wall clock's time at the decision; only [`Reset::Epoch`](crate::http::Reset::Epoch) uses it. If no
     /// limit applies, no field is written. For one limit without a partition key, each value that depends on the
@@ -165,6 +242,9 @@ impl Fields {
         let decision = &answer.decision;
         let mut next_wait_s = None;
         let remaining = decision.remaining()?;
+        if !self.shown.shows(answer) {
+            return None;
+        }
         let strictest = answer.strictest();
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);

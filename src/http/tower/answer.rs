@@ -1,6 +1,6 @@
 //! Asks the limits about a request, and writes their decisions into its response.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::http::fields::{write_next_wait, write_wait};
+use crate::http::fields::{Shown, write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
 use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
@@ -470,7 +470,16 @@ impl RequestOutcome {
         };
         let groups = rules.fields.groups.iter().filter(denies);
         let styles = groups.flat_map(|group| group.fields.styles().iter().cloned());
-        Fields::from_checked(styles.collect::<Vec<Style>>())
+        Fields::from_checked(styles.collect::<Vec<Style>>(), Shown::Always)
+    }
+
+    /// Makes the waits of a denial longer.
+    #[cold]
+    pub(crate) fn wait_longer(&mut self, by: Duration) {
+        self.decision = self.decision.waiting_longer(by);
+        for limit in self.limits.iter_mut().filter(|limit| !limit.decision.allowed()) {
+            limit.decision = limit.decision.waiting_longer(by);
+        }
     }
 
     pub(crate) fn decision(&self) -> Decision {

@@ -15,13 +15,14 @@ use crate::http::tower::outcome::OnRequest;
 use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::ActiveRule;
 use crate::http::tower::{RateLimit, Rule, Switch};
-use crate::http::{Fields, SetupError, Style};
+use crate::http::{Fields, Jitter, SetupError, Style};
 use crate::limiter::Limiter;
 
 /// The state that all clones of a layer and its services share.
 pub(crate) struct LayerState {
     pub(crate) rules: Rules,
     pub(crate) responders: Responders,
+    pub(crate) jitter: Option<Jitter>,
     pub(crate) permissive: bool,
     #[cfg(feature = "tracing")]
     pub(crate) logs_denials: bool,
@@ -99,6 +100,7 @@ impl RateLimitLayer {
             exemptions: Exemptions::default(),
             fields: None,
             responders: Responders::default(),
+            jitter: None,
             permissive: false,
             #[cfg(feature = "tracing")]
             logs_denials: false,
@@ -160,6 +162,7 @@ pub struct RateLimitBuilder {
     pub(super) exemptions: Exemptions,
     fields: Option<Fields>,
     responders: Responders,
+    jitter: Option<Jitter>,
     permissive: bool,
     #[cfg(feature = "tracing")]
     logs_denials: bool,
@@ -273,16 +276,17 @@ impl RateLimitBuilder {
             limiter: self.limiter,
             rules: rules.into(),
             exemptions: self.exemptions,
-            records_allowed: fields.all.has_styles() || on_request.is_some(),
+            records_allowed: fields.are_on_allowed || on_request.is_some(),
             fields,
             lists: Default::default(),
         };
         rules.limiter.inner.rejections.add_layer();
-        let (responders, permissive) = (self.responders, self.permissive);
+        let (responders, permissive, jitter) = (self.responders, self.permissive, self.jitter);
         let switch = Switch::new();
         let state = LayerState {
             rules,
             responders,
+            jitter,
             permissive,
             #[cfg(feature = "tracing")]
             logs_denials: self.logs_denials,

@@ -2,6 +2,7 @@
 
 use http::HeaderName;
 
+use crate::http::fields::Shown;
 use crate::http::tower::rules::ActiveRule;
 use crate::http::{Fields, SetupError, Style};
 
@@ -11,6 +12,8 @@ pub(crate) struct LayerFields {
     pub(crate) all: Fields,
     /// The styles with their rules, if the rules differ in their styles; else empty.
     pub(crate) groups: Box<[FieldGroup]>,
+    /// Whether responses to allowed requests may have fields.
+    pub(crate) are_on_allowed: bool,
 }
 
 /// Styles that the same rules have. Together these rules have one set of fields.
@@ -33,36 +36,42 @@ impl LayerFields {
     ///
     /// Two rules write one field in two styles.
     pub(crate) fn new(rules: &[ActiveRule], of_layer: &Fields) -> Result<LayerFields, SetupError> {
-        let mut groups: Vec<(Style, Box<[bool]>)> = Vec::new();
+        let mut groups: Vec<(Style, Shown, Box<[bool]>)> = Vec::new();
         for (position, rule) in rules.iter().enumerate() {
-            for style in rule.fields().unwrap_or(of_layer).styles() {
-                match groups.iter_mut().find(|(known, _)| known == style) {
-                    Some((_, has)) => has[position] = true,
+            let fields = rule.fields().unwrap_or(of_layer);
+            let shown = fields.shown;
+            for style in fields.styles() {
+                match groups.iter_mut().find(|group| (&group.0, group.1) == (style, shown)) {
+                    Some((.., has)) => has[position] = true,
                     None => {
                         check_apart(rules, &groups, style, rule)?;
                         let mut has = vec![false; rules.len()].into_boxed_slice();
                         has[position] = true;
-                        groups.push((style.clone(), has));
+                        groups.push((style.clone(), shown, has));
                     }
                 }
             }
         }
-        let all = groups.iter().map(|(style, _)| style.clone()).collect();
-        let all = Fields::from_checked(all);
-        if groups.iter().all(|(_, has)| has.iter().all(|has| *has)) {
-            return Ok(LayerFields { all, groups: Box::default() });
+        let are_on_allowed = groups.iter().any(|(_, shown, _)| *shown != Shown::OnDenials);
+        let all = groups.iter().map(|(style, ..)| style.clone()).collect();
+        // If all rules have all styles, they have the same condition.
+        let shown = groups.first().map_or(Shown::Always, |(_, shown, _)| *shown);
+        let all = Fields::from_checked(all, shown);
+        if groups.iter().all(|(.., has)| has.iter().all(|has| *has)) {
+            return Ok(LayerFields { all, groups: Box::default(), are_on_allowed });
         }
-        let groups = groups
-            .into_iter()
-            .map(|(style, has)| FieldGroup { fields: Fields::from_checked(vec![style]), has });
-        Ok(LayerFields { all, groups: groups.collect() })
+        let groups = groups.into_iter().map(|(style, shown, has)| FieldGroup {
+            fields: Fields::from_checked(vec![style], shown),
+            has,
+        });
+        Ok(LayerFields { all, groups: groups.collect(), are_on_allowed })
     }
 }
 
 /// Checks that no style of an earlier rule writes a field of `style`.
 fn check_apart(
     rules: &[ActiveRule],
-    groups: &[(Style, Box<[bool]>)],
+    groups: &[(Style, Shown, Box<[bool]>)],
     style: &Style,
     rule: &ActiveRule,
 ) -> Result<(), SetupError> {
@@ -70,15 +79,20 @@ fn check_apart(
     let shared = |other: &Style| -> Option<HeaderName> {
         other.names().into_iter().find(|name| names.contains(name))
     };
-    for (other, has) in groups {
+    for (other, _, has) in groups {
         let Some(name) = shared(other) else { continue };
         let earlier = rules.iter().zip(has).find_map(|(earlier, has)| has.then_some(earlier));
-        return Err(SetupError::new(format!(
-            "the rules {} and {} write the field {name} in two styles: two rules have the same style, or styles without a \
-             common field",
-            earlier.map_or("", ActiveRule::name),
-            rule.name()
-        )));
+        let (earlier, later) = (earlier.map_or("", ActiveRule::name), rule.name());
+        let fault = match other == style {
+            true => {
+                "in different responses: rules with the same style have it in the same responses"
+            }
+            false => {
+                "in two styles: two rules have the same style, or styles without a common field"
+            }
+        };
+        let text = format!("the rules {earlier} and {later} write the field {name} {fault}");
+        return Err(SetupError::new(text));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::http::policies::PolicyCache;
 use crate::http::tower::extract::constant_id;
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::routes::{self, Routes};
-use crate::http::{Fields, SetupError};
+use crate::http::{Fields, QuotaUnit, SetupError};
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 
@@ -102,6 +102,7 @@ pub struct Rule {
     /// Whether the store may have to be asked.
     asks_store: bool,
     shown_as: Option<String>,
+    unit: QuotaUnit,
     fields: Option<Fields>,
     who: FindWho,
     cost: Option<FindCost>,
@@ -136,6 +137,7 @@ impl Rule {
             limit,
             asks_store,
             shown_as: None,
+            unit: QuotaUnit::default(),
             fields: None,
             who: Box::new(who),
             cost: None,
@@ -173,6 +175,12 @@ impl Rule {
     /// ```
     pub fn shown_as(self, name: impl Into<String>) -> Rule {
         Rule { shown_as: Some(name.into()), ..self }
+    }
+
+    /// Sets the unit in which the rule's cost is counted, by default requests: `qu` of the current draft. With
+    /// [`cost`](Rule::cost) in bytes it is [`QuotaUnit::ContentBytes`].
+    pub fn unit(self, unit: QuotaUnit) -> Rule {
+        Rule { unit, ..self }
     }
 
     /// Sets the fields of this rule's limit in place of the layer's: other names, other styles, or none.
@@ -421,6 +429,7 @@ impl ActiveRule {
             rule.limit.normalize(&**id).map_err(|error| SetupError::new(invalid(error)))?;
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
+        let policies = policies.counting_in(rule.unit);
         Ok(ActiveRule { rule, policies })
     }
 

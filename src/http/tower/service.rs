@@ -270,9 +270,14 @@ impl<S> RateLimit<S> {
             state.count(rejection);
         }
         if !state.permissive {
-            match &asked {
+            match &mut asked {
                 Ok((decision, _)) if decision.allowed() => {}
                 Ok((decision, outcome)) => {
+                    if let Some(jitter) = &state.jitter {
+                        let by = jitter.next();
+                        *decision = decision.waiting_longer(by);
+                        outcome.iter_mut().for_each(|outcome| outcome.wait_longer(by));
+                    }
                     let response = state.deny(*decision, outcome.as_ref(), on_response, &parts);
                     self.release();
                     return answered(response);

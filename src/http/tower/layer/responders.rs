@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 
+use crate::http::Jitter;
 use crate::http::tower::grpc::Protocol;
 use crate::http::tower::layer::RateLimitBuilder;
 use crate::http::tower::responder;
@@ -193,6 +194,38 @@ impl RateLimitBuilder {
     ) -> RateLimitBuilder {
         let respond = move |rejected: &Rejected<'_>| respond(rejected).map(Into::into);
         self.responders.rejected = Some(Box::new(respond));
+        self
+    }
+
+    /// Makes the wait of each denial longer by a random time, so that clients that were denied together do not come again
+    /// together. Only [enforced](RateLimitBuilder::permissive) denials have a wait.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// # let get = || Request::new(());
+    /// # use tollgate::http::Jitter;
+    /// let builder = RateLimitLayer::builder(&limiter).rule(rule);
+    /// let layer = builder.retry_jitter(Jitter::up_to(Duration::from_secs(10))).build()?;
+    /// send(&layer, get())?;
+    /// let wait: u64 = send(&layer, get())?.headers()["retry-after"].to_str()?.parse()?;
+    /// assert!((60..=70).contains(&wait));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn retry_jitter(mut self, jitter: Jitter) -> RateLimitBuilder {
+        self.jitter = Some(jitter);
         self
     }
 }
