@@ -217,7 +217,7 @@ fn a_used_up_limit_tells_its_next_unit() {
     for _ in 0..299 {
         assert!(world.ask().0);
         world.manual.advance(Duration::from_nanos(1_000_000));
-        world.limits[1].reset("all").unwrap();
+        let _ = world.limits[1].reset("all").unwrap();
     }
     let said = |(is_served, headers): (bool, HeaderMap)| {
         let wait = headers.get("retry-after").map(|wait| wait.to_str().unwrap().to_owned());
@@ -227,7 +227,7 @@ fn a_used_up_limit_tells_its_next_unit() {
     assert_eq!(last, (true, r#""a";r=0;t=36, "b";r=1;t=1"#.into(), None));
     let denied = said(world.ask());
     assert_eq!(denied, (false, r#""a";r=0;t=36, "b";r=1"#.into(), Some("36".into())));
-    world.limits[0].reset("all").unwrap();
+    let _ = world.limits[0].reset("all").unwrap();
     assert!(world.ask().0);
     // The other limit denies: `Retry-After: 1` is the only wait.
     let denied = said(world.ask());
