@@ -77,7 +77,7 @@ fn a_cost_in_bytes_is_announced_as_bytes() {
 }
 
 #[test]
-fn jitter_is_bounded_and_the_same_in_all_fields() {
+fn jitter_is_bounded_and_in_all_fields() {
     let styles = || Fields::new([Style::Ietf, Style::XRateLimit(Reset::Delta)]).unwrap();
     let jittered = |max, seed: u64| {
         let limiter = limiter();

@@ -124,7 +124,7 @@ fn short_chain_tells_client_no_address() {
     let error = clients.find(Some(ip("10.0.0.1")), &field).unwrap_err();
     let proxy = Peer::Address(ip("10.0.0.1"));
     assert_eq!(error, ClientError::TooFewHops { proxy, count: 1, hops: 2 });
-    assert_eq!(error.for_clients(), "the request has not passed all proxies");
+    assert_eq!(error.for_clients(), "the server could not handle this request");
 }
 
 fn error_of(made: Result<ClientAddress, SetupError>) -> String {

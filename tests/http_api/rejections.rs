@@ -41,7 +41,9 @@ fn field(name: &'static str) -> HeaderName {
 type Case = (RejectionKind, u16, Rule, &'static [(&'static str, &'static str)]);
 
 fn cases(limiter: &Limiter) -> Vec<Case> {
-    use RejectionKind::{ClientAddress as Unknown, CostAboveBurst, Custom, InvalidId, NoId};
+    use RejectionKind::{
+        ClientAddress as Unknown, CostAboveBurst, Custom, InvalidId, NoId, NoRoute,
+    };
     let of = |name| limiter.limit(name).unwrap();
     let proxied = || ClientAddress::new().trust(["10.0.0.0/8"], Forwarding::XForwardedFor).unwrap();
     let all = || Rule::new(of("Text"), extract::everyone("all"));
@@ -70,6 +72,7 @@ fn cases(limiter: &Limiter) -> Vec<Case> {
             Rule::new(of("Account"), extract::header(field("x-key"))),
             &[("x-key", "12ea5")],
         ),
+        (NoRoute, 404, all().route(|route: &String| route, "/login"), &[]),
         (CostAboveBurst, 400, all().cost(|_| 2), &[]),
         (RejectionKind::Limiter, 500, all().factor(move |_| big), &[]),
         (
