@@ -26,6 +26,10 @@ fuzz_target!(|data: &[u8]| {
     for (name, field) in Field::ALL {
         let Some(value) = entry.field(field) else { continue };
         assert!(!value.is_empty() && value != b"-", "{name}");
+        // The bytes of a response without a body, which the line has as `-`.
+        if value == b"0" && field == Field::Bytes {
+            continue;
+        }
         let range = line.as_ptr_range();
         let value_range = value.as_ptr_range();
         assert!(range.start <= value_range.start && value_range.end <= range.end, "{name}");

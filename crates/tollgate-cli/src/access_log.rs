@@ -1,6 +1,6 @@
 //! Parses a line of an access log in the common or the combined format, with or without a virtual host.
 //!
-//!     [vhost:port ]client ident user [time] "request" status bytes "referer" "agent"
+//!     [vhost:port ]client ident user [time] "request" status bytes "referer" "agent" "x-forwarded-for"
 //!
 //! Fields are borrowed from the line. The escapes that the server wrote stay in them.
 
@@ -34,6 +34,10 @@ pub(crate) enum Field {
     Host,
     UserAgent,
     Status,
+    /// The bytes of the response.
+    Bytes,
+    /// `X-Forwarded-For`, which is not part of the combined format, but follows it in nginx's `main`.
+    ForwardedFor,
 }
 
 const EMPTY: &str = "the line is empty";
@@ -62,11 +66,6 @@ pub(crate) fn parse(line: &[u8]) -> Result<Entry<'_>, &'static str> {
 }
 
 impl<'a> Entry<'a> {
-    /// Replaces the client.
-    pub(crate) fn with_client(self, client: &'a [u8]) -> Entry<'a> {
-        Entry { client, ..self }
-    }
-
     pub(crate) fn client(&self) -> &'a [u8] {
         self.client
     }
@@ -79,47 +78,77 @@ impl<'a> Entry<'a> {
             Field::Method => self.request_line().map(|(method, _)| method),
             Field::Path => self.request_line().map(|(_, target)| target),
             Field::Host => self.host(),
-            Field::UserAgent => self.user_agent(),
+            Field::UserAgent => self.quoted(1),
             Field::Status => self.status(),
+            Field::Bytes => self.bytes(),
+            Field::ForwardedFor => self.quoted(2),
         };
-        value.filter(|value| !value.is_empty() && *value != b"-")
+        value.filter(|value| is_present(value))
     }
 
-    /// Returns the method and the target. A request of one word, such as `-` or a TLS hello, has neither.
     fn request_line(&self) -> Option<(&'a [u8], &'a [u8])> {
-        let space = memchr(b' ', self.request)?;
-        let (method, rest) = (&self.request[..space], &self.request[space + 1..]);
-        // A target may contain spaces that the client did not escape: only the version ends it.
-        let target = match memrchr(b' ', rest) {
-            Some(space) if rest[space + 1..].starts_with(b"HTTP/") => &rest[..space],
-            _ => rest,
-        };
-        Some((method, target))
+        request_line(self.request)
     }
 
-    /// Returns the host of an absolute target, else the virtual host before the client.
     fn host(&self) -> Option<&'a [u8]> {
-        let absolute = self.request_line().and_then(|(_, target)| authority(target));
-        absolute.or(self.vhost).map(without_port)
+        host(self.request_line().map(|(_, target)| target), self.vhost)
     }
 
     fn status(&self) -> Option<&'a [u8]> {
         let (status, _) = split_token(self.tail.strip_prefix(b" ")?);
-        (status.len() == 3 && status.iter().all(u8::is_ascii_digit)).then_some(status)
+        is_status(status).then_some(status)
     }
 
-    fn user_agent(&self) -> Option<&'a [u8]> {
+    fn bytes(&self) -> Option<&'a [u8]> {
         let (_status, rest) = split_token(self.tail.strip_prefix(b" ")?);
-        let (_bytes, rest) = split_token(rest);
-        let referer = rest.strip_prefix(b"\"")?;
-        let rest = &referer[closing_quote(referer)? + 1..];
-        let agent = rest.strip_prefix(b" \"")?;
-        Some(&agent[..closing_quote(agent)?])
+        match split_token(rest).0 {
+            // The common format has `-` for a response without a body.
+            b"-" => Some(b"0"),
+            bytes => bytes.iter().all(u8::is_ascii_digit).then_some(bytes),
+        }
+    }
+
+    /// Returns a quoted field after the bytes: 0 is the referer.
+    fn quoted(&self, number: usize) -> Option<&'a [u8]> {
+        let (_status, rest) = split_token(self.tail.strip_prefix(b" ")?);
+        let (_bytes, mut rest) = split_token(rest);
+        for _ in 0..number {
+            let before = rest.strip_prefix(b"\"")?;
+            rest = before[closing_quote(before)? + 1..].strip_prefix(b" ")?;
+        }
+        let field = rest.strip_prefix(b"\"")?;
+        Some(&field[..closing_quote(field)?])
     }
 }
 
+/// Returns whether a field has a value. Servers write `-` where there is none.
+pub(crate) fn is_present(value: &[u8]) -> bool {
+    !value.is_empty() && value != b"-"
+}
+
+pub(crate) fn is_status(status: &[u8]) -> bool {
+    status.len() == 3 && status.iter().all(u8::is_ascii_digit)
+}
+
+/// Returns the method and the target of a request. A request of one word, such as `-` or a TLS hello, has neither.
+pub(crate) fn request_line(request: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = memchr(b' ', request)?;
+    let (method, rest) = (&request[..space], &request[space + 1..]);
+    // A target may contain spaces that the client did not escape: only the version ends it.
+    let target = match memrchr(b' ', rest) {
+        Some(space) if rest[space + 1..].starts_with(b"HTTP/") => &rest[..space],
+        _ => rest,
+    };
+    Some((method, target))
+}
+
+/// Returns the host of an absolute target, else the virtual host.
+pub(crate) fn host<'a>(target: Option<&'a [u8]>, vhost: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    target.and_then(authority).or(vhost).map(without_port)
+}
+
 impl Field {
-    pub(crate) const ALL: [(&'static str, Field); 7] = [
+    pub(crate) const ALL: [(&'static str, Field); 9] = [
         ("client", Field::Client),
         ("user", Field::User),
         ("method", Field::Method),
@@ -127,7 +156,13 @@ impl Field {
         ("host", Field::Host),
         ("user_agent", Field::UserAgent),
         ("status", Field::Status),
+        ("bytes", Field::Bytes),
+        ("forwarded_for", Field::ForwardedFor),
     ];
+
+    pub(crate) fn named(name: &str) -> Option<Field> {
+        Field::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         Field::ALL.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
@@ -156,7 +191,8 @@ fn split_at_time(line: &[u8]) -> Result<(&[u8], u64, &[u8]), &'static str> {
 /// The length of `17/May/2015:10:05:03 +0000`.
 const TIME_LEN: usize = 26;
 
-fn unix_ns(time: &[u8; TIME_LEN]) -> Option<u64> {
+/// Parses a time such as `17/May/2015:10:05:03 +0000`.
+pub(crate) fn unix_ns(time: &[u8; TIME_LEN]) -> Option<u64> {
     // A leap second, the 60th, is read as the 59th.
     let time = strtime::parse("%d/%b/%Y:%H:%M:%S %z", time).ok()?.to_timestamp().ok()?;
     let at_ns = u64::try_from(time.as_second()).ok()?.checked_mul(1_000_000_000)?;
@@ -188,6 +224,12 @@ fn has_port(authority: &[u8]) -> bool {
 
 /// Returns `host:port` of a target such as `http://user@host:port/path`.
 fn authority(target: &[u8]) -> Option<&[u8]> {
+    let (authority, _) = split_authority(target)?;
+    Some(memrchr(b'@', authority).map_or(authority, |at| &authority[at + 1..]))
+}
+
+/// Splits an absolute target behind its scheme: `user@host:port` and `/path`.
+fn split_authority(target: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr(b':', target)?;
     let scheme = &target[..colon];
     if scheme.is_empty() || !scheme.iter().all(u8::is_ascii_alphabetic) {
@@ -195,8 +237,13 @@ fn authority(target: &[u8]) -> Option<&[u8]> {
     }
     let rest = target[colon..].strip_prefix(b"://")?;
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-    let authority = &rest[..end.unwrap_or(rest.len())];
-    Some(memrchr(b'@', authority).map_or(authority, |at| &authority[at + 1..]))
+    Some(rest.split_at(end.unwrap_or(rest.len())))
+}
+
+/// Returns the path of a target: without scheme and host, and without a query.
+pub(crate) fn path_of(target: &[u8]) -> &[u8] {
+    let path = split_authority(target).map_or(target, |(_, path)| path);
+    &path[..memchr2(b'?', b'#', path).unwrap_or(path.len())]
 }
 
 /// Returns the host of `host:port`, and `2001:db8::1` of `[2001:db8::1]:443`.
@@ -250,9 +297,38 @@ mod tests {
     #[test]
     fn combined_lines_have_all_fields_but_host() {
         let fields = Field::ALL.map(|(_, name)| field(COMBINED, name));
-        let expected = ["83.149.9.216", "frank", "GET", "/a?b=c", "", "Mozilla/5.0 (X11)", "200"];
+        let (path, agent) = ("/a?b=c", "Mozilla/5.0 (X11)");
+        let expected = ["83.149.9.216", "frank", "GET", path, "", agent, "200", "203023", ""];
         let expected = expected.map(|text| (!text.is_empty()).then(|| text.to_owned()));
         assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn forwarded_addresses_follow_the_user_agent() {
+        let line = COMBINED.to_owned() + r#" "6.6.6.6, 192.0.2.7""#;
+        assert_eq!(field(&line, Field::ForwardedFor).as_deref(), Some("6.6.6.6, 192.0.2.7"));
+        assert_eq!(field(&line, Field::UserAgent).as_deref(), Some("Mozilla/5.0 (X11)"));
+        assert_eq!(field(&(COMBINED.to_owned() + r#" "-""#), Field::ForwardedFor), None);
+    }
+
+    #[test]
+    fn a_response_without_body_has_zero_bytes() {
+        let line = |bytes| COMBINED.replace("203023", bytes);
+        assert_eq!(field(&line("-"), Field::Bytes).as_deref(), Some("0"));
+        assert_eq!(field(&line("x1"), Field::Bytes), None);
+    }
+
+    #[test]
+    fn paths_have_no_host_and_no_query() {
+        for (target, path) in [
+            ("/a/b?c=/d#e", "/a/b"),
+            ("http://me@a.example:80/b?c", "/b"),
+            ("http://a.example?c", ""),
+            ("*", "*"),
+            ("/go?to=http://a.example/", "/go"),
+        ] {
+            assert_eq!(path_of(target.as_bytes()), path.as_bytes(), "{target}");
+        }
     }
 
     #[test]

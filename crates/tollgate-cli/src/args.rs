@@ -1,5 +1,7 @@
 //! The command's arguments.
 
+mod traffic;
+
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -7,9 +9,10 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::Failure;
-use crate::access_log::Field;
 use crate::carry_over::CarryOver;
-use crate::escape::{Escaped, quoted};
+use crate::escape::Escaped;
+
+pub(crate) use traffic::Traffic;
 
 /// Formats the exit statuses for the help.
 macro_rules! statuses {
@@ -98,47 +101,6 @@ pub(crate) struct ValidateArgs {
     /// Print one JSON object: the counts and the warnings, or every fault
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// A trace, or an access log with the rules that say which buckets each line charges.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Traffic {
-    /// A trace: one JSON object a line, in the order of time, plain or gzip; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-    /// An access log in the common or combined format, plain or gzip; `-` is standard input
-    #[arg(long, value_name = "FILE", requires = "rules")]
-    pub(crate) log: Option<PathBuf>,
-    /// Charge each line of the log to the limit's bucket of this field: client, user, method, path, host,
-    /// user_agent or status
-    #[arg(
-        long = "rule",
-        id = "rules",
-        value_name = "LIMIT=FIELD",
-        value_parser = rule,
-        requires = "log",
-        conflicts_with = "trace"
-    )]
-    pub(crate) rules: Vec<Rule>,
-    /// Sort the lines of the log within this time window, such as 90s or 1m30s [default: 60s]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration_ns,
-        requires = "log",
-        conflicts_with = "trace"
-    )]
-    reorder: Option<u64>,
-    /// Count IPv6 clients of the log by their network of this prefix length. The tower layer uses 64
-    /// [default: 128]
-    #[arg(
-        long,
-        value_name = "BITS",
-        value_parser = clap::value_parser!(u8).range(1..=128),
-        requires = "log",
-        conflicts_with = "trace"
-    )]
-    pub(crate) ipv6_prefix: Option<u8>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -261,13 +223,6 @@ pub(crate) enum Spread {
     Client,
 }
 
-/// A limit, and the field of a log's lines that has the ids for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
-    pub(crate) limit: String,
-    pub(crate) field: Field,
-}
-
 /// Returns whether a path is `-`, which means standard input or output.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
@@ -276,33 +231,6 @@ pub(crate) fn is_standard(path: &Path) -> bool {
 impl LimitFiles {
     fn paths(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&*self.limits).chain(self.overrides.as_deref())
-    }
-}
-
-impl Traffic {
-    /// Returns the length of the time window in which lines of a log are sorted.
-    pub(crate) fn window_ns(&self) -> u64 {
-        const DEFAULT_NS: u64 = 60 * 1_000_000_000;
-        self.reorder.unwrap_or(DEFAULT_NS)
-    }
-
-    /// Returns the file of the trace or of the log.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.trace.as_deref().or(self.log.as_deref())
-    }
-
-    /// Checks that no limit has two rules.
-    fn check(&self, subcommand: &str) -> Result<(), Failure> {
-        for (i, rule) in self.rules.iter().enumerate() {
-            if self.rules[..i].iter().any(|before| before.limit == rule.limit) {
-                let limit = Escaped(&rule.limit);
-                let text = format!(
-                    "two rules charge {limit}: a limit may have one rule, because one line must not charge a bucket twice"
-                );
-                return Err(conflict(subcommand, text));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -425,32 +353,10 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     canonical(a).is_some_and(|a| canonical(b) == Some(a))
 }
 
-fn rule(text: &str) -> Result<Rule, String> {
-    /// The most characters of an unknown field that the message quotes.
-    const MAX_FIELD_CHARS: usize = 64;
-    let (limit, field) = text.split_once('=').ok_or("LIMIT=FIELD is allowed")?;
-    if limit.is_empty() {
-        return Err("no limit: LIMIT=FIELD is allowed".into());
-    }
-    let known = Field::ALL.iter().find(|(name, _)| *name == field);
-    let (_, field) = known.ok_or_else(|| {
-        let names = Field::ALL.map(|(name, _)| name).join(", ");
-        format!("unknown field {}: one of {names} is allowed", quoted(field, MAX_FIELD_CHARS))
-    })?;
-    Ok(Rule { limit: limit.to_owned(), field: *field })
-}
-
 fn start_of_day(text: &str) -> Result<SystemTime, String> {
     let date: jiff::civil::Date = text.parse().map_err(|error| format!("{error}"))?;
     let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|error| format!("{error}"))?;
     Ok(start.timestamp().into())
-}
-
-/// Parses a duration with units up to hours, such as `1m30s`.
-fn duration_ns(text: &str) -> Result<u64, String> {
-    let duration = text.parse().ok().map(|duration: jiff::SignedDuration| duration.as_nanos());
-    let ns = duration.and_then(|ns| u64::try_from(ns).ok());
-    ns.ok_or_else(|| "a duration with units is allowed, such as 90s, 1m30s or 250ms".into())
 }
 
 #[cfg(test)]
@@ -460,24 +366,5 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_need_units_and_no_sign() {
-        assert_eq!(duration_ns("60s"), Ok(60_000_000_000));
-        assert_eq!(duration_ns("1h1m1s1ms1us1ns"), Ok(3_661_001_001_001));
-        assert_eq!(duration_ns("0s"), Ok(0));
-        for bad in ["", "60", "s", "-1s", "1d", "1s1", "99999999999h", "\u{661}s"] {
-            assert!(duration_ns(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn rules_name_a_limit_and_a_field() {
-        let expected = Rule { limit: "A".into(), field: Field::UserAgent };
-        assert_eq!(rule("A=user_agent"), Ok(expected));
-        for bad in ["A", "=client", "A=", "A=Client", "A=a=client"] {
-            assert!(rule(bad).is_err(), "{bad}");
-        }
     }
 }

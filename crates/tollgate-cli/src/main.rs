@@ -16,6 +16,8 @@ mod explain;
 mod fields;
 mod input;
 mod json;
+mod json_log;
+mod log_line;
 #[cfg(feature = "valkey")]
 mod nodes;
 mod output;
@@ -24,6 +26,7 @@ mod replay;
 mod replay_log;
 mod replay_trace;
 mod report;
+mod rules;
 mod side;
 mod summary;
 mod tally;

@@ -37,6 +37,8 @@ pub(crate) struct LineCounts {
     pub(crate) late: u64,
     /// The lines of a trace with an error under the limits in force; `None` for a log.
     pub(crate) errors: Option<u64>,
+    /// Whether a log had lines, and too few of them were read for a result.
+    pub(crate) is_unread: bool,
 }
 
 /// The most ids in each list of the summary.
@@ -94,8 +96,8 @@ pub(crate) fn replay(
 impl LineCounts {
     pub(crate) fn outcome(&self) -> Outcome {
         match self.errors {
-            None | Some(0) => Outcome::NothingFound,
-            Some(_) => Outcome::Found,
+            None | Some(0) if !self.is_unread => Outcome::NothingFound,
+            _ => Outcome::Found,
         }
     }
 }

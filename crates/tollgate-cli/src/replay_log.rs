@@ -4,19 +4,21 @@ use smallvec::SmallVec;
 use tollgate::Error;
 
 use crate::Failure;
-use crate::access_log::{self, Entry, Field};
-use crate::args::{Rule, Traffic};
-use crate::client::network_of;
+use crate::args::Traffic;
 use crate::engine::LimitNo;
 use crate::escape::{Escaped, shortened};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
+use crate::json_log::Keys;
+use crate::log_line::{Clients, Entry, Format};
 #[cfg(feature = "valkey")]
 use crate::nodes::number_of;
 use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
 use crate::report::Request;
+use crate::rules::Rule;
 use crate::side::Side;
-use crate::tally::Keys;
+use crate::tally::{LineCharge, LineCharges};
+use crate::text::grouped;
 
 /// Lines that wait in the time window at most.
 const MAX_WAITING: usize = 1_000_000;
@@ -28,9 +30,9 @@ const MAX_LINE_CHARS: usize = 100;
 /// A line that waits in the time window.
 struct Waiting {
     line: u64,
-    keys: Keys,
-    /// The keys of the candidate; `None` if it skips the line, or if there is no candidate.
-    candidate_keys: Option<Keys>,
+    charges: LineCharges,
+    /// The charges of the candidate; `None` if it skips the line, or if there is no candidate.
+    candidate_charges: Option<LineCharges>,
     /// The fields that the report counts.
     request: Option<Request>,
     /// A number that is the same for all lines of a client.
@@ -45,13 +47,18 @@ struct Skipped {
     messages: Vec<String>,
 }
 
-/// The rules with the limits of each file.
-struct Rules {
-    in_force: LimitFields,
-    candidate: LimitFields,
+/// What is needed to read a line.
+struct Reader<'a> {
+    /// The format of all lines; `None` before the first line that is not empty.
+    format: Option<Format>,
+    keys: Keys,
+    clients: Clients,
+    in_force: LimitRules<'a>,
+    candidate: LimitRules<'a>,
 }
 
-type LimitFields = SmallVec<[(LimitNo, Field); 4]>;
+/// The rules with the limits of one file.
+type LimitRules<'a> = SmallVec<[(LimitNo, &'a Rule); 4]>;
 
 /// Replays all lines. Returns the counts, and messages about the first lines that were skipped.
 pub(crate) fn run(
@@ -59,7 +66,14 @@ pub(crate) fn run(
     session: &mut Session,
     traffic: &Traffic,
 ) -> Result<(LineCounts, Vec<String>), Failure> {
-    let rules = resolve(&traffic.rules, session, lines)?;
+    let mut reader = Reader {
+        format: traffic.log_format,
+        keys: traffic.keys(),
+        clients: traffic.clients(),
+        in_force: LimitRules::new(),
+        candidate: LimitRules::new(),
+    };
+    resolve(&traffic.rules, &mut reader, session, lines)?;
     #[cfg(feature = "valkey")]
     if let Some(nodes) = &mut session.nodes {
         let failure = |error: Error| Failure::NotDone(error.to_string());
@@ -70,7 +84,7 @@ pub(crate) fn run(
     let (mut parsed, mut number) = (0, 0);
     while let Some(line) = lines.next()? {
         number += 1;
-        match read(line, number, &rules, traffic.ipv6_prefix, session, &mut parsed) {
+        match read(line, number, &mut reader, session, &mut parsed) {
             Ok((at_ns, waiting)) => reorder.push(at_ns, waiting),
             Err((reason, text)) => skipped.add(number, &reason, text),
         }
@@ -78,20 +92,54 @@ pub(crate) fn run(
     }
     reorder.end();
     spend_due(&mut reorder, session, &mut skipped)?;
+    let Skipped { count: skipped, mut messages } = skipped;
+    // A result of few lines says nothing about the rest: their format or a rule is wrong.
+    let is_unread = number > 0 && (!is_half(parsed, number) || skipped == number);
+    if is_unread {
+        messages.push(unread(lines, &reader, parsed));
+    }
     let late = reorder.late();
-    Ok((LineCounts { parsed, skipped: skipped.count, late, errors: None }, skipped.messages))
+    Ok((LineCounts { parsed, skipped, late, errors: None, is_unread }, messages))
+}
+
+/// Formats the message about a log of which too few lines were read.
+fn unread(lines: &Lines, reader: &Reader<'_>, parsed: u64) -> String {
+    let (name, all) = (Escaped(lines.name()), lines.count());
+    if is_half(parsed, all) {
+        return format!(
+            "{name}: all lines were skipped: none has an id for each rule that applies to it"
+        );
+    }
+    let (format, hint) = match reader.format {
+        Some(Format::Json) => (
+            "are JSON objects with a client, a time and a request",
+            "--field names the keys of other members",
+        ),
+        _ => ("have the common or combined format", "--log-format json reads JSON objects"),
+    };
+    let (parsed, all) = (grouped(parsed), grouped(all));
+    format!("{name}: less than half of the lines {format}, {parsed} of {all}: {hint}")
+}
+
+fn is_half(part: u64, whole: u64) -> bool {
+    part >= whole.div_ceil(2)
 }
 
 /// Finds the limits of the rules, and reports every unknown one. With a candidate, one of the two files may
 /// lack a limit: then no limit applies there.
-fn resolve(rules: &[Rule], session: &mut Session, lines: &Lines) -> Result<Rules, Failure> {
+fn resolve<'a>(
+    rules: &'a [Rule],
+    reader: &mut Reader<'a>,
+    session: &mut Session,
+    lines: &Lines,
+) -> Result<(), Failure> {
     let Session { side, candidate, file, .. } = session;
-    let mut resolved = Rules { in_force: LimitFields::new(), candidate: LimitFields::new() };
     let (mut faults, mut notes) = (Vec::new(), Vec::new());
-    for Rule { limit, field } in rules {
+    for rule in rules {
+        let Rule { limit, text, .. } = rule;
         let in_force = side.limit(limit);
         let in_candidate = candidate.as_mut().map(|candidate| candidate.side.limit(limit));
-        let option = format!("--rule {}={}", Escaped(limit), field.name());
+        let option = format!("--rule {}={}", Escaped(limit), Escaped(text));
         let note = |file: &str, error: &Error| {
             format!("{option}: {}: {error}; no limit there", Escaped(file))
         };
@@ -103,22 +151,21 @@ fn resolve(rules: &[Rule], session: &mut Session, lines: &Lines) -> Result<Rules
             }
             (Ok(_), _, _) => {}
         }
-        resolved.in_force.extend(in_force.ok().map(|limit| (limit, *field)));
-        resolved.candidate.extend(in_candidate.and_then(Result::ok).map(|limit| (limit, *field)));
+        reader.in_force.extend(in_force.ok().map(|limit| (limit, rule)));
+        reader.candidate.extend(in_candidate.and_then(Result::ok).map(|limit| (limit, rule)));
     }
     if !faults.is_empty() {
         return Err(Failure::NotDone(faults.join("\n")));
     }
     notes.iter().for_each(|note| lines.report(note));
-    Ok(resolved)
+    Ok(())
 }
 
-/// Reads a line's time and keys. The error is the reason for skipping it, with the line's text.
+/// Reads a line's time and charges. The error is the reason for skipping it, with the line's text.
 fn read<'a>(
     line: Line<'a>,
     number: u64,
-    rules: &Rules,
-    ipv6_prefix: Option<u8>,
+    reader: &mut Reader<'_>,
     session: &mut Session,
     parsed: &mut u64,
 ) -> Result<(u64, Waiting), (String, &'a [u8])> {
@@ -126,37 +173,41 @@ fn read<'a>(
         return Err((format!("longer than {MAX_LINE_BYTES} bytes"), b""));
     };
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let entry = access_log::parse(line).map_err(|error| (error.to_owned(), line))?;
+    reader.format = reader.format.or_else(|| Format::of(line));
+    let skip = |reason| (reason, line);
+    let format = reader.format.unwrap_or(Format::Text);
+    let mut entry = format.parse(line, &reader.keys).map_err(skip)?;
     *parsed += 1;
-    let network = ipv6_prefix.and_then(|prefix| network_of(entry.client(), prefix));
-    let entry = match &network {
-        Some(network) => entry.with_client(network.as_bytes()),
-        None => entry,
-    };
-    let keys = keys(&entry, &rules.in_force, &mut session.side).map_err(|error| (error, line))?;
+    reader.clients.find(&mut entry).map_err(skip)?;
+    let charges = charges(&entry, &reader.in_force, &mut session.side).map_err(skip)?;
     let candidate = session.candidate.as_mut();
-    let candidate_keys = candidate
-        .and_then(|candidate| self::keys(&entry, &rules.candidate, &mut candidate.side).ok());
+    let candidate_charges = candidate
+        .and_then(|candidate| self::charges(&entry, &reader.candidate, &mut candidate.side).ok());
     let request = session.collected.as_ref().map(|_| Request::new(&entry));
     let waiting = Waiting {
         line: number,
-        keys,
-        candidate_keys,
+        charges,
+        candidate_charges,
         request,
         #[cfg(feature = "valkey")]
-        client: session.nodes.as_ref().map_or(0, |_| number_of(entry.client())),
+        client: session.nodes.as_ref().map_or(0, |_| number_of(&entry.client())),
     };
     Ok((entry.at_ns, waiting))
 }
 
-fn keys(entry: &Entry<'_>, rules: &LimitFields, side: &mut Side) -> Result<Keys, String> {
-    let key = |&(limit, field): &(LimitNo, Field)| {
-        let id = entry.field(field).ok_or_else(|| format!("no {}", field.name()))?;
-        let id = std::str::from_utf8(id).map_err(|_| format!("{} is not UTF-8", field.name()))?;
-        let key = side.tally.key(&side.engine, limit, id);
-        key.map_err(|error| format!("{}: {error}", field.name()))
+/// Returns the charges of the rules that apply to a line.
+fn charges(
+    entry: &Entry<'_>,
+    rules: &LimitRules<'_>,
+    side: &mut Side,
+) -> Result<LineCharges, String> {
+    let charge = |(limit, rule): &(LimitNo, &Rule)| {
+        let (id, cost) = rule.charge(entry)?;
+        let key = side.tally.key(&side.engine, *limit, &id);
+        let key = key.map_err(|error| format!("{}: {error}", rule.id_name()))?;
+        Ok(LineCharge { key, cost })
     };
-    rules.iter().map(key).collect()
+    rules.iter().filter(|(_, rule)| rule.applies(entry)).map(charge).collect()
 }
 
 /// Charges the lines that leave the time window.
@@ -166,7 +217,7 @@ fn spend_due(
     skipped: &mut Skipped,
 ) -> Result<(), Failure> {
     while let Some((at_ns, waiting)) = reorder.pop() {
-        let old = match session.side.spend(at_ns, &waiting.keys) {
+        let old = match session.side.spend(at_ns, &waiting.charges) {
             Ok(answer) => answer,
             Err(error) => {
                 skipped.add(waiting.line, &error, b"");
@@ -176,10 +227,10 @@ fn spend_due(
         session.write_decision(&old)?;
         #[cfg(feature = "valkey")]
         if let Some(nodes) = &mut session.nodes {
-            nodes.spend(&session.side, &waiting.keys, waiting.client)?;
+            nodes.spend(&session.side, &waiting.charges, waiting.client)?;
         }
-        let new = session.candidate.as_mut().zip(waiting.candidate_keys);
-        let new = new.and_then(|(candidate, keys)| candidate.side.spend(at_ns, &keys).ok());
+        let new = session.candidate.as_mut().zip(waiting.candidate_charges);
+        let new = new.and_then(|(candidate, charges)| candidate.side.spend(at_ns, &charges).ok());
         session.count(at_ns, Some(&old), new.as_ref());
         if let (Some(collected), Some(request)) = (&mut session.collected, &waiting.request) {
             collected.request(request, &old, new.as_ref());

@@ -6,7 +6,7 @@ use tollgate::limit::Factor;
 use tollgate::{Decision, Error, Limits};
 
 use crate::engine::{Charge, Charges, Engine, LimitNo};
-use crate::tally::{KeyNo, Keys, Tally};
+use crate::tally::{KeyNo, Keys, LineCharge, Tally};
 use crate::trace::{Op, Operation};
 
 /// A limiter and the counts of its decisions. A run has one, and with `--against` a second one.
@@ -25,6 +25,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Makes the answer to a line of a log.
+    pub(crate) fn of_line(decision: Decision, charges: &[LineCharge]) -> Answer {
+        let charged = charges.iter().map(|charge| (charge.cost > 0).then_some(Factor::ONE));
+        let keys = charges.iter().map(|charge| charge.key);
+        Answer { decision, keys: keys.collect(), charged: charged.collect() }
+    }
+
     /// Returns the key that denied a spend or a check.
     pub(crate) fn denied_by(&self) -> Option<KeyNo> {
         self.decision.denied_by().and_then(|position| self.keys.get(position).copied())
@@ -46,19 +53,18 @@ impl Side {
         Ok(limit)
     }
 
-    /// Charges one unit to each key of a log's line, or nothing if the spend is denied or fails.
+    /// Charges the buckets of a log's line, or nothing if the spend is denied or fails.
     #[inline]
-    pub(crate) fn spend(&mut self, at_ns: u64, keys: &[KeyNo]) -> Result<Answer, String> {
+    pub(crate) fn spend(&mut self, at_ns: u64, charges: &[LineCharge]) -> Result<Answer, String> {
         self.engine.move_to(at_ns)?;
-        let charge = |key: &KeyNo| {
-            let key = self.tally.get(*key);
+        let charge = |&LineCharge { key, cost }: &LineCharge| {
+            let key = self.tally.get(key);
             let (mode, factor) = (MemberMode::CheckAndSpend, Factor::ONE);
-            Charge { limit: key.limit, id: &key.id, cost: 1, mode, factor }
+            Charge { limit: key.limit, id: &key.id, cost, mode, factor }
         };
-        let charges: Charges<'_> = keys.iter().map(charge).collect();
-        let decision = self.engine.call(Op::Spend, &charges).map_err(|error| error.to_string())?;
-        let charged = keys.iter().map(|_| Some(Factor::ONE)).collect();
-        Ok(Answer { decision, keys: keys.into(), charged })
+        let members: Charges<'_> = charges.iter().map(charge).collect();
+        let decision = self.engine.call(Op::Spend, &members).map_err(|error| error.to_string())?;
+        Ok(Answer::of_line(decision, charges))
     }
 
     /// Carries out a line of a trace, and counts nothing. A line that fails changes nothing but the clock,

@@ -26,6 +26,16 @@ pub(crate) struct KeyNo(u32);
 /// The keys of one line.
 pub(crate) type Keys = SmallVec<[KeyNo; 4]>;
 
+/// A bucket that a line of a log charges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineCharge {
+    pub(crate) key: KeyNo,
+    pub(crate) cost: u64,
+}
+
+/// The buckets that one line of a log charges.
+pub(crate) type LineCharges = SmallVec<[LineCharge; 2]>;
+
 impl KeyNo {
     pub(crate) fn index(self) -> usize {
         self.0 as usize

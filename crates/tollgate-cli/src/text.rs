@@ -12,6 +12,12 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{s}")
 }
 
+/// Formats a count with its noun, and groups its digits: `1 line`, `1,234 lines`.
+pub(crate) fn counted_grouped(count: u64, noun: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", grouped(count))
+}
+
 /// Groups the digits of a number: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     HumanCount(number).to_string()

@@ -118,7 +118,7 @@ pub(crate) fn write_error(out: &mut impl Write, error: &str) -> io::Result<()> {
 
 /// Formats an error without the line number of `serde_json`. That number is always 1, because `serde_json` gets one
 /// line at a time.
-fn without_line(error: &serde_json::Error) -> String {
+pub(crate) fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     // The text may quote a part of the line, of any length and unescaped.

@@ -7,7 +7,6 @@ use std::iter::repeat_with;
 
 use smallvec::SmallVec;
 use tollgate::clock::ManualClock;
-use tollgate::limit::Factor;
 use tollgate::limits::Shared;
 use tollgate::shared::{SharedLimit, Store, block_on};
 use tollgate::{Clock, Decision, Error, Limiter, LimiterOptions, Limits};
@@ -16,7 +15,7 @@ use crate::Failure;
 use crate::args::{ReplayArgs, SharedWay, Spread};
 use crate::engine::Engine;
 use crate::side::{Answer, Side};
-use crate::tally::{KeyNo, PerLimit, Tally};
+use crate::tally::{LineCharge, PerLimit, Tally};
 pub(crate) use results::NodesResult;
 use results::{LimitResult, WayResult};
 
@@ -95,12 +94,11 @@ impl Nodes {
         Ok(())
     }
 
-    /// Decides a request, which charges one unit to each key, on the node that gets it. `side` has decided it at the same
-    /// time as one node does. `client` is a number that is the same for all requests of a client.
+    /// Decides a request on the node that gets it. `side` has decided it at the same time as one node does. `client` is a number that is the same for all requests of a client.
     pub(crate) fn spend(
         &mut self,
         side: &Side,
-        keys: &[KeyNo],
+        charges: &[LineCharge],
         client: u64,
     ) -> Result<(), Failure> {
         let node = match self.spread {
@@ -110,7 +108,7 @@ impl Nodes {
         self.requests += 1;
         for way in &mut self.ways {
             let failure = |error: Error| Failure::NotDone(error.to_string());
-            way.spend(node, side, keys).map_err(failure)?;
+            way.spend(node, side, charges).map_err(failure)?;
         }
         Ok(())
     }
@@ -149,11 +147,10 @@ impl Way {
         }
     }
 
-    fn spend(&mut self, node: usize, side: &Side, keys: &[KeyNo]) -> Result<(), Error> {
+    fn spend(&mut self, node: usize, side: &Side, charges: &[LineCharge]) -> Result<(), Error> {
         self.clock.set(side.engine.since_first());
-        let decision = self.nodes[node].spend(&side.tally, keys)?;
-        let charged = keys.iter().map(|_| Some(Factor::ONE)).collect();
-        let answer = Answer { decision, keys: keys.into(), charged };
+        let decision = self.nodes[node].spend(&side.tally, charges)?;
+        let answer = Answer::of_line(decision, charges);
         let is_allowed = decision.allowed();
         *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
         for limit in side.tally.counted_limits(&answer) {
@@ -165,11 +162,11 @@ impl Way {
                 counts.wait_ns += decision.retry_in().as_nanos();
             }
         }
-        for key in keys.iter().filter(|_| is_allowed) {
+        for LineCharge { key, cost } in charges.iter().filter(|_| is_allowed) {
             let key = side.tally.get(*key);
-            if !block_on(self.single.limits[key.limit.index()].spend(&*key.id, 1))?.allowed() {
-                self.by_limit.get_mut(key.limit).over_admission += 1;
-            }
+            let limit = &self.single.limits[key.limit.index()];
+            let (granted, _) = block_on(limit.spend_up_to(&*key.id, *cost))?;
+            self.by_limit.get_mut(key.limit).over_admission += cost - granted;
         }
         Ok(())
     }
@@ -203,18 +200,18 @@ impl LimitCounts {
 }
 
 impl Node {
-    fn spend(&self, tally: &Tally, keys: &[KeyNo]) -> Result<Decision, Error> {
-        let place = |key: &KeyNo| {
-            let key = tally.get(*key);
+    fn spend(&self, tally: &Tally, charges: &[LineCharge]) -> Result<Decision, Error> {
+        let place = |charge: &LineCharge| {
+            let key = tally.get(charge.key);
             (&self.limits[key.limit.index()], &*key.id)
         };
-        if let [key] = keys {
-            let (limit, id) = place(key);
-            return block_on(limit.spend(id, 1));
+        if let [charge] = charges {
+            let (limit, id) = place(charge);
+            return block_on(limit.spend(id, charge.cost));
         }
-        let members = keys.iter().map(|key| {
-            let (limit, id) = place(key);
-            limit.member(id)
+        let members = charges.iter().map(|charge| {
+            let (limit, id) = place(charge);
+            limit.member(id).cost(charge.cost)
         });
         let members: SmallVec<[_; 4]> = members.collect();
         block_on(self.limiter.shared_batch(&members).spend())

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use memchr::memchr;
 
-use crate::access_log::{Entry, Field};
+use crate::access_log::Field;
+use crate::log_line::Entry;
 
 /// The client and the values of [`FIELDS`] of a request, in one allocation: many requests wait in the time
 /// window.
@@ -66,13 +67,11 @@ pub(super) struct Affected {
 impl Request {
     pub(crate) fn new(entry: &Entry<'_>) -> Request {
         // A field that the line does not have becomes empty.
-        let value = |field| {
-            let value = entry.field(field).unwrap_or_default();
-            let end = if field == Field::Path { memchr(b'?', value) } else { None };
-            &value[..end.unwrap_or(value.len())]
-        };
-        let [path, method, agent, status] = FIELDS.map(value);
-        let parts = [value(Field::Client), path, method, agent, status];
+        let [path, method, agent, status] =
+            FIELDS.map(|field| entry.field(field).unwrap_or_default());
+        let client = entry.field(Field::Client).unwrap_or_default();
+        let without_query = &path[..memchr(b'?', &path).unwrap_or(path.len())];
+        let parts = [&*client, without_query, &*method, &*agent, &*status];
         let mut end = 0;
         let ends = parts.map(|part| {
             end += part.len();
@@ -187,9 +186,12 @@ impl DeniedBy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json_log::Keys;
+    use crate::log_line::Format;
 
     fn request(line: &str) -> Request {
-        Request::new(&crate::access_log::parse(line.as_bytes()).unwrap())
+        let keys = Keys::default();
+        Request::new(&Format::Text.parse(line.as_bytes(), &keys).unwrap())
     }
 
     #[test]

@@ -303,7 +303,7 @@ pub(super) fn replayed(run: &Run<'_>, limits: &[PageLimit]) -> Markup {
                 }
                 @for (i, rule) in run.rules.iter().enumerate() {
                     (if i == 0 { " Each was charged to " } else { ", and to " })
-                    code { (rule.limit) } " by its " code { (rule.field.name()) }
+                    code { (rule.limit) } " by " code { (rule.text) }
                 }
                 @if !run.rules.is_empty() { "." }
             }

@@ -61,4 +61,5 @@ fn lines_without_a_valid_id_are_skipped() {
     let ran = dir.run(&format!("replay --limits limits.yml --log access.log {rule}"));
     let counts = "{\"lines\":3,\"parsed\":3,\"skipped\":3,\"late\":0,\"allowed\":0,\"denied\":0,";
     assert!(ran.stdout.starts_with(counts), "{ran:?}");
+    assert_eq!(ran.status, Some(1), "a result without a single line is none: {ran:?}");
 }

@@ -6,6 +6,7 @@ mod explain;
 mod files;
 mod guide;
 mod hostile;
+mod json_logs;
 mod logs;
 #[cfg(feature = "valkey")]
 mod nodes;
@@ -14,6 +15,7 @@ mod oracle;
 mod report;
 mod report_parts;
 mod reserved;
+mod rules;
 mod statuses;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Sandbox, spend};
+use crate::support::{Sandbox, log_line, spend};
 
 /// Limits, traffic and files with each kind of fault.
 fn sandbox() -> Sandbox {
@@ -13,13 +13,15 @@ fn sandbox() -> Sandbox {
     dir.put("good.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
     dir.put("bad.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#) + "oops\n");
     dir.put("above.jsonl", spend(1, r#"{"limit":"A","id":"x","cost":6}"#));
-    dir.put("bad.log", "garbage\n");
+    let line = log_line("1.1.1.1", "10:00:00", "GET / HTTP/1.1", " 200 1");
+    dir.put("half.log", format!("{line}garbage\n"));
+    dir.put("bad.log", format!("{line}garbage\ngarbage\n"));
     dir.put("cut.gz", [0x1f, 0x8b, 8, 0]);
     fs::create_dir(dir.path("folder")).unwrap();
     dir
 }
 
-const STATUSES: [(&str, i32); 43] = [
+const STATUSES: [(&str, i32); 46] = [
     ("validate --limits limits.yml", 0),
     // Warnings do not change the status.
     ("validate --limits limits.yml --overrides overrides.yml", 0),
@@ -33,7 +35,9 @@ const STATUSES: [(&str, i32); 43] = [
     ("validate --limits limits.yml --limit", 2),
     ("validate", 2),
     ("replay --limits limits.yml --trace good.jsonl", 0),
-    ("replay --limits limits.yml --log bad.log --rule A=client", 0),
+    ("replay --limits limits.yml --log half.log --rule A=client", 0),
+    ("replay --limits limits.yml --log bad.log --rule A=client", 1),
+    ("replay --limits limits.yml --log half.log --rule NewOrdersPerAccount=client", 1),
     ("replay --limits limits.yml --trace bad.jsonl", 1),
     ("replay --limits other.yml --trace above.jsonl", 0),
     ("replay --limits limits.yml --trace above.jsonl", 1),
@@ -52,6 +56,7 @@ const STATUSES: [(&str, i32); 43] = [
     ("explain --limits limits.yml A x", 0),
     ("explain --limits limits.yml A x --trace good.jsonl", 0),
     ("explain --limits limits.yml A x --trace bad.jsonl", 1),
+    ("explain --limits limits.yml A x --log bad.log --rule A=client", 1),
     ("explain --limits limits.yml X x", 2),
     ("explain --limits limits.yml PerClient x", 2),
     ("explain --limits faults.yml A x", 2),

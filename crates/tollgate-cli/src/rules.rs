@@ -1,0 +1,352 @@
+//! Parses a rule of the arguments, and finds what a line of a log charges by it.
+//!
+//!     LIMIT=FIELD[+FIELD]...[,WORD=VALUE]...
+
+use std::borrow::Cow;
+
+use crate::access_log::{Field, path_of};
+use crate::escape::quoted;
+use crate::log_line::Entry;
+
+/// Which bucket of a limit a line charges, if the rule applies to the line, and by how many units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) limit: String,
+    /// The rule without its limit, as the arguments have it.
+    pub(crate) text: String,
+    /// The fields of the id.
+    id: Vec<Source>,
+    cost: Cost,
+    /// The rule applies if each of these has one of its values.
+    only: Vec<(Source, Vec<String>)>,
+    /// The rule applies if the path is one of these; empty: to all paths.
+    paths: Vec<Path>,
+}
+
+/// A part of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Field(Field),
+    /// A member of a JSON object. The key is without its first dot.
+    Key(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cost {
+    Units(u64),
+    Of(Source),
+}
+
+/// The segments of a path. `None` stands for any segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Path {
+    segments: Vec<Option<String>>,
+    rest: Rest,
+}
+
+/// What follows the segments of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    Anything,
+    /// At least one segment.
+    Something,
+}
+
+/// The most characters of a wrong word that a message quotes.
+const MAX_CHARS: usize = 64;
+
+impl Rule {
+    pub(crate) fn parse(text: &str) -> Result<Rule, String> {
+        let (limit, text) = text.split_once('=').ok_or("LIMIT=FIELD is allowed")?;
+        if limit.is_empty() {
+            return Err("no limit: LIMIT=FIELD is allowed".into());
+        }
+        let mut words = text.split(',');
+        let id = words.next().unwrap_or_default().split('+').map(Source::parse);
+        let mut rule = Rule {
+            limit: limit.to_owned(),
+            text: text.to_owned(),
+            id: id.collect::<Result<_, _>>()?,
+            cost: Cost::Units(1),
+            only: Vec::new(),
+            paths: Vec::new(),
+        };
+        for word in words {
+            let value = |name: &str| word.strip_prefix(name)?.strip_prefix('=');
+            if let Some(cost) = value("cost") {
+                rule.cost = Cost::parse(cost)?;
+            } else if let Some(path) = value("path") {
+                rule.paths.push(Path::parse(path, Rest::Anything)?);
+            } else if let Some(route) = value("route") {
+                rule.paths.push(Path::parse(route, Rest::Nothing)?);
+            } else {
+                let (source, value) = word.split_once('=').ok_or_else(|| unknown_word(word))?;
+                let source = Source::parse(source).map_err(|_| unknown_word(word))?;
+                match rule.only.iter_mut().find(|(known, _)| *known == source) {
+                    Some((_, values)) => values.push(value.to_owned()),
+                    None => rule.only.push((source, vec![value.to_owned()])),
+                }
+            }
+        }
+        Ok(rule)
+    }
+
+    /// Returns whether the rule applies to a line.
+    pub(crate) fn applies(&self, entry: &Entry<'_>) -> bool {
+        let has = |source: &Source, values: &[String]| {
+            let found = source.find(entry);
+            found.is_some_and(|found| values.iter().any(|value| value.as_bytes() == &*found))
+        };
+        let is_path = || {
+            let target = entry.field(Field::Path);
+            target.is_some_and(|target| self.paths.iter().any(|path| path.is_of(path_of(&target))))
+        };
+        self.only.iter().all(|(source, values)| has(source, values))
+            && (self.paths.is_empty() || is_path())
+    }
+
+    /// Returns the id and the cost that a line charges. The error names what the line lacks.
+    pub(crate) fn charge<'e>(&self, entry: &'e Entry<'_>) -> Result<(Cow<'e, str>, u64), String> {
+        let cost = match &self.cost {
+            Cost::Units(units) => *units,
+            Cost::Of(source) => {
+                let text = source.text(entry)?;
+                text.parse().map_err(|_| {
+                    format!("{}: {} is no whole number", source.name(), quoted(&text, MAX_CHARS))
+                })?
+            }
+        };
+        if let [source] = &*self.id {
+            return Ok((source.text(entry)?, cost));
+        }
+        // A colon in a field is not taken for the one between fields: docs/ids.md.
+        let mut id = String::new();
+        for (i, source) in self.id.iter().enumerate() {
+            let text = source.text(entry)?;
+            match i + 1 == self.id.len() {
+                true => id += &text,
+                false => id += &(text.replace('\\', "\\\\").replace(':', "\\:") + ":"),
+            }
+        }
+        Ok((id.into(), cost))
+    }
+
+    /// Returns what the id and the cost are taken from, for messages.
+    pub(crate) fn id_name(&self) -> String {
+        self.id.iter().map(Source::name).collect::<Vec<_>>().join("+")
+    }
+}
+
+fn unknown_word(word: &str) -> String {
+    format!(
+        "unknown word {}: path=/PREFIX, route=/ROUTE, FIELD=VALUE, cost=FIELD and cost=UNITS are allowed",
+        quoted(word, MAX_CHARS)
+    )
+}
+
+impl Source {
+    fn parse(text: &str) -> Result<Source, String> {
+        if let Some(key) = text.strip_prefix('.').filter(|key| !key.is_empty()) {
+            return Ok(Source::Key(key.to_owned()));
+        }
+        Field::named(text).map(Source::Field).ok_or_else(|| {
+            let names = Field::ALL.map(|(name, _)| name).join(", ");
+            let text = quoted(text, MAX_CHARS);
+            format!("unknown field {text}: one of {names}, or .KEY of a JSON log, is allowed")
+        })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Source::Field(field) => field.name().to_owned(),
+            Source::Key(key) => format!(".{key}"),
+        }
+    }
+
+    fn find<'e>(&self, entry: &'e Entry<'_>) -> Option<Cow<'e, [u8]>> {
+        match self {
+            Source::Field(field) => entry.field(*field),
+            Source::Key(key) => entry.member(key),
+        }
+    }
+
+    fn text<'e>(&self, entry: &'e Entry<'_>) -> Result<Cow<'e, str>, String> {
+        let found = self.find(entry).ok_or_else(|| format!("no {}", self.name()))?;
+        let not_text = || format!("{} is not UTF-8", self.name());
+        match found {
+            Cow::Borrowed(bytes) => {
+                std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| not_text())
+            }
+            Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|_| not_text()),
+        }
+    }
+}
+
+impl Cost {
+    fn parse(text: &str) -> Result<Cost, String> {
+        match text.parse() {
+            Ok(units) => Ok(Cost::Units(units)),
+            Err(_) => Source::parse(text).map(Cost::Of),
+        }
+    }
+}
+
+impl Path {
+    /// Parses a path such as `/users/{id}`. `{*rest}` at its end stands for at least one segment, as in axum's routes.
+    fn parse(text: &str, mut rest: Rest) -> Result<Path, String> {
+        let fault = |why| Err(format!("{}: {why}", quoted(text, MAX_CHARS)));
+        if !text.starts_with('/') {
+            return fault("a path begins with a slash");
+        }
+        if text.contains(['?', '#']) {
+            return fault("the query is no part of a path");
+        }
+        let mut parsed: Vec<Option<String>> = Vec::new();
+        for segment in segments(text.as_bytes()).map(String::from_utf8_lossy) {
+            if rest == Rest::Something {
+                return fault("{*...} is allowed at the end only");
+            }
+            match segment.starts_with('{') && segment.ends_with('}') {
+                true if segment.starts_with("{*") => rest = Rest::Something,
+                true => parsed.push(None),
+                false => parsed.push(Some(segment.into_owned())),
+            }
+        }
+        Ok(Path { segments: parsed, rest })
+    }
+
+    fn is_of(&self, path: &[u8]) -> bool {
+        let mut found = segments(path);
+        let is_wanted = |wanted: &Option<String>, segment: &[u8]| match wanted {
+            Some(wanted) => wanted.as_bytes() == segment,
+            None => !segment.is_empty(),
+        };
+        path.starts_with(b"/")
+            && self
+                .segments
+                .iter()
+                .all(|wanted| found.next().is_some_and(|it| is_wanted(wanted, it)))
+            && match self.rest {
+                Rest::Anything => true,
+                Rest::Nothing => found.next().is_none(),
+                Rest::Something => found.next().is_some(),
+            }
+    }
+}
+
+/// Returns the segments of a path that begins with a slash. Slashes at its end do not count.
+fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    path[..end].split(|byte| *byte == b'/').skip(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json_log::Keys;
+    use crate::log_line::Format;
+
+    const LINE: &str =
+        r#"2001:db8::1 - - [17/May/2015:10:05:03 +0000] "POST /users/7/?a=b HTTP/1.1" 200 512"#;
+    const OBJECT: &str = r#"{"ts":1,"remote_addr":"1.1.1.1","request":"GET / HTTP/1.1","tenant":"a:b\\c","cost":1.5,"size":7}"#;
+
+    fn charge(rule: &str) -> Option<Result<(String, u64), String>> {
+        let rule = Rule::parse(&format!("A={rule}")).unwrap_or_else(|error| panic!("{error}"));
+        let keys = Keys::default();
+        let line = if rule.text.contains('.') { OBJECT } else { LINE };
+        let entry = Format::of(line.as_bytes()).unwrap().parse(line.as_bytes(), &keys).unwrap();
+        let charge = || rule.charge(&entry).map(|(id, cost)| (id.into_owned(), cost));
+        rule.applies(&entry).then(charge)
+    }
+
+    #[test]
+    fn ids_and_costs_are_taken_from_fields() {
+        for (rule, id, cost) in [
+            ("client", "2001:db8::1", 1),
+            ("client,cost=bytes", "2001:db8::1", 512),
+            ("client,cost=0", "2001:db8::1", 0),
+            ("method+status", "POST:200", 1),
+            ("client+method", "2001\\:db8\\:\\:1:POST", 1),
+            (".tenant,cost=.size", "a:b\\c", 7),
+            (".tenant+.tenant", "a\\:b\\\\c:a:b\\c", 1),
+        ] {
+            assert_eq!(charge(rule), Some(Ok((id.to_owned(), cost))), "{rule}");
+        }
+        for (rule, error) in [
+            ("user", "no user"),
+            ("client+user", "no user"),
+            (".x", "no .x"),
+            ("client,cost=user_agent", "no user_agent"),
+            ("client,cost=.cost", ".cost: \"1.5\" is no whole number"),
+        ] {
+            assert_eq!(charge(rule), Some(Err(error.to_owned())), "{rule}");
+        }
+    }
+
+    #[test]
+    fn rules_apply_to_paths_and_values() {
+        for rule in [
+            "method=POST",
+            "method=GET,method=POST",
+            "path=/",
+            "path=/users",
+            "path=/users/7",
+            "path=/users/",
+            "path=/users/{id}",
+            "path=/x,path=/users",
+            "route=/users/{id}",
+            "route=/users/7/",
+            "route=/users/{*rest}",
+            "route=/x,route=/{a}/{b}",
+            "route=/x,path=/users,method=POST,status=200",
+        ] {
+            assert!(charge(&format!("client,{rule}")).is_some(), "{rule}");
+        }
+        for rule in [
+            "method=post",
+            "method=GET",
+            "path=/user",
+            "path=/users/7/8",
+            "path=/users/{a}/{b}",
+            "route=/users",
+            "route=/",
+            "route=/users/7/{*rest}",
+            "user=",
+            "user=x",
+            "method=POST,status=404",
+            "path=/users,method=GET",
+        ] {
+            assert!(charge(&format!("client,{rule}")).is_none(), "{rule}");
+        }
+        assert!(charge("client,.tenant=a:b\\c").is_some());
+        let path = Path::parse("/a//{b}", Rest::Nothing).unwrap();
+        for (target, is_of) in [("/a//x", true), ("/a/x", false), ("/a//", false), ("a//x", false)]
+        {
+            assert_eq!(path.is_of(target.as_bytes()), is_of, "{target}");
+        }
+    }
+
+    #[test]
+    fn faults_name_what_is_allowed() {
+        for (rule, part) in [
+            ("A", "LIMIT=FIELD is allowed"),
+            ("=client", "no limit"),
+            ("A=", "unknown field \"\": one of client, user, method"),
+            ("A=Client", "unknown field \"Client\""),
+            ("A=a=client", "unknown field \"a=client\""),
+            ("A=client+", "unknown field \"\""),
+            ("A=.", "unknown field \".\""),
+            ("A=client,", "unknown word \"\": path=/PREFIX"),
+            ("A=client,methd=GET", "unknown word \"methd=GET\""),
+            ("A=client,path=api", "\"api\": a path begins with a slash"),
+            ("A=client,path=/a?b", "\"/a?b\": the query is no part of a path"),
+            ("A=client,route=/{*a}/b", "{*...} is allowed at the end only"),
+            ("A=client,cost=many", "unknown field \"many\""),
+            ("A=client,cost=-1", "unknown field \"-1\""),
+        ] {
+            let error = Rule::parse(rule).unwrap_err();
+            assert!(error.contains(part), "{rule}: {error}");
+        }
+    }
+}
