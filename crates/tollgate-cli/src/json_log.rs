@@ -352,8 +352,8 @@ mod tests {
         /// A line of the combined format and the JSON object that nginx would have written have the same fields.
         #[test]
         fn a_line_equals_its_conversion(
-            client in "[0-9a-f.:]{1,20}|-", user in "[a-z \\[\\]]{0,8}|-",
-            request in "([A-Z]{3,7} (http://[a-z]{1,5}(:[0-9]{2})?)?/[ -!#-\\[\\]-~\u{e9}]{0,20}( HTTP/1.1)?)|-|",
+            client in "[0-9a-f.]{1,10}|[0-9a-f]{1,4}::[0-9a-f]{1,4}|-", user in "[a-z \\[\\]]{0,8}|-",
+            request in "([A-Z]{3,7} (http://[a-z]{1,5}(:[0-9]{2})?)?/[ -!#-\\[\\]-~\u{e9}]{0,20}( HTTP/1\\.1)?)|-|",
             status in "[0-9]{1,4}|-", bytes in "[0-9]{1,6}|-", agent in "[ -!#-\\[\\]-~]{0,12}|-",
             forwarded in "[0-9., ]{0,20}|-", at_s in 0_i64..4_000_000_000, vhost in "[a-z]{0,4}",
         ) {
