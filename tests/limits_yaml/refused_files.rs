@@ -59,11 +59,39 @@ fn whole_files() {
             ),
             (
                 "NewOrdersPerAccount:\n\t- a",
-                &["2: invalid yaml: tabs disallowed within this context (block indentation)"],
+                &["2: a tab at the start of the line: only spaces are allowed there"],
             ),
         ],
         faults,
     );
+}
+
+/// One fault, with the line of the tab.
+#[test]
+fn a_tab_in_front_of_a_line() {
+    const OWN: &str = "{$REST, id: string}";
+    for (text, line) in [
+        ("\tA: OWN", 1),
+        ("\u{feff}\tA: OWN", 1),
+        ("\tA:\n  burst: 1\n  count: 1", 1),
+        ("# a\n\n---\n \tA:\n  burst: 1\nB: OWN", 4),
+        ("\t- A: OWN", 1),
+        ("A: OWN\n\tB: OWN\nC: OWN\n", 2),
+        ("\tA: OWN\n\tB: OWN\n\tC: OWN\n", 1),
+        ("A: OWN\n\tB:\n\t  burst: 1\n", 2),
+        ("A:\n  burst: 1\n  id: string\n\n\tB:\n  burst: 1\nC: OWN", 5),
+        ("A:\n\tburst: 1\n\tcount: 1\n", 2),
+        ("A:\n  burst: 1\n  \tcount: 1\n", 3),
+    ] {
+        let wanted =
+            format!("{line}: a tab at the start of the line: only spaces are allowed there");
+        check(&[(&text.replace("OWN", OWN), &[&wanted])], faults);
+    }
+    // Tabs in other places are none of indentation.
+    let faults = faults(
+        &"\t# a\n\t\nA: {burst: 1,\n\tcount: 1,\n\tperiod: x,\n\tid: string}\t# b\n".to_owned(),
+    );
+    assert!(faults.iter().all(|fault| fault.contains("A.period: ")), "{faults:?}");
 }
 
 #[test]

@@ -21,16 +21,22 @@ pub(super) struct Events<'t> {
     parser: Parser<'t, BoundedInput<'t>>,
     held: HeldBack,
     depth: usize,
+    /// The text that the parser reads.
+    text: &'t str,
     /// The lines before the parser's first.
     lines_before: u64,
+    /// The line of a tab before the root. The parser takes it for spaces, unlike one on a later line.
+    tab_before_root: Option<u64>,
 }
 
 const ALIAS: &str = "an alias is not allowed: write the value itself";
 const TAG: &str = "a tag is not allowed: write the value alone";
+const TAB: &str = "a tab at the start of the line: only spaces are allowed there";
 
 impl<'t> Events<'t> {
     /// Returns the nodes of `text`. The text is copied to `spare` if it needs another beginning.
     pub(super) fn new(text: &'t str, spare: &'t mut String) -> Events<'t> {
+        let tab_before_root = tab_before_root(text);
         let (text, lines_before) = match flow_root(text) {
             // A collection on the line of its `---` cannot be a key, so the parser streams it.
             Some(start) => {
@@ -43,7 +49,7 @@ impl<'t> Events<'t> {
         };
         let held = HeldBack::default();
         let parser = Parser::new(BoundedInput::new(text, held.clone()));
-        Events { parser, held, depth: 0, lines_before }
+        Events { parser, held, depth: 0, text, lines_before, tab_before_root }
     }
 
     /// Counts the depth, and checks it and the number of anchors.
@@ -70,6 +76,14 @@ impl<'t> Events<'t> {
     #[cold]
     fn syntax(&self, error: &ScanError) -> StreamFault {
         let info = error.info();
+        let is_indentation =
+            ["tab", "block ", "<document start>"].iter().any(|part| info.contains(part));
+        if let Some(line) = self.tab_from(error.marker().line()).filter(|_| is_indentation) {
+            return StreamFault {
+                line: self.lines_before.saturating_add(line),
+                message: TAB.into(),
+            };
+        }
         let message = if info.contains("recursion limit") {
             too_deep()
         } else if info.contains("unknown anchor") {
@@ -82,6 +96,16 @@ impl<'t> Events<'t> {
             format!("invalid yaml: {info}")
         };
         StreamFault { line: self.line(error.marker()), message }
+    }
+
+    /// Returns the line of the parser's text that begins with a tab: this line, or the one at which a text ends that
+    /// begins on this line.
+    fn tab_from(&self, line: usize) -> Option<u64> {
+        let mut lines = self.text.lines().enumerate().skip(line.saturating_sub(1));
+        let this = lines.next()?;
+        let next = lines.find(|(_, text)| !text.trim().is_empty());
+        let found = [Some(this), next].into_iter().flatten().find(|(_, text)| has_tab(text));
+        found.map(|(before, _)| before as u64 + 1)
     }
 
     #[cold]
@@ -102,6 +126,9 @@ impl<'t> Events<'t> {
 
 impl<'t> Nodes<'t> for Events<'t> {
     fn next(&mut self) -> Result<Node<'t>, StreamFault> {
+        if let Some(line) = self.tab_before_root.take() {
+            return Err(StreamFault { line, message: TAB.into() });
+        }
         loop {
             let next = self.parser.next_event();
             if self.held.is_exceeded() {
@@ -164,6 +191,26 @@ impl<'t> Nodes<'t> for Events<'t> {
     fn whole(&self) -> &'static str {
         "the file"
     }
+}
+
+/// Returns whether a tab is before the first character of a line.
+fn has_tab(line: &str) -> bool {
+    let content = line.trim_start();
+    !content.is_empty() && line[..line.len() - content.len()].contains('\t')
+}
+
+/// Returns the line of the text's root, if a tab is before it. Before a `[` or `{` a tab is allowed.
+fn tab_before_root(text: &str) -> Option<u64> {
+    let is_content = |line: &str| {
+        let content = line.trim_start_matches('\u{feff}').trim();
+        !(content.is_empty()
+            || content.starts_with('#')
+            || content == "---"
+            || line.starts_with('%'))
+    };
+    let (before, root) = text.lines().enumerate().find(|(_, line)| is_content(line))?;
+    let is_tab = has_tab(root.trim_start_matches('\u{feff}'));
+    (is_tab && !root.trim_start().starts_with(['[', '{'])).then_some(before as u64 + 1)
 }
 
 /// Returns where the text's root starts, if that is a `[` or `{` at the start of a line.
