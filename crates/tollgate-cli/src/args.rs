@@ -25,7 +25,7 @@ macro_rules! statuses {
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = statuses!(
     "done, and nothing was found",
-    "done, and something was found: faults, lines of a trace with errors, differences",
+    "done, and something was found: faults, lines of a trace with errors, a log that could not be read, differences",
     "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
 ))]
 pub(crate) struct Args {
@@ -45,16 +45,21 @@ pub(crate) enum Command {
     /// Replays a trace or an access log against limits and counts the denials
     #[command(after_help = statuses!(
         "replayed; a log may be empty or have skipped lines, and denials are a result",
-        "replayed, and lines of the trace had errors",
+        "replayed, and lines of the trace had errors, or less than half of the log could be read",
         "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
-    ))]
+    ), override_usage = "\
+tollgate replay [OPTIONS] --limits <FILE> --trace <FILE>
+       tollgate replay [OPTIONS] --limits <FILE> --log <FILE> --rule <LIMIT=FIELD[,WORD=VALUE]>...")]
     Replay(ReplayArgs),
     /// Shows which entry applies to an id, what its bucket holds, and why other entries do not apply
     #[command(after_help = statuses!(
         "explained",
-        "explained, and lines of the trace that was replayed first had errors",
+        "explained, and lines of the trace that was replayed first had errors, or less than half of the log could be read",
         "not done: a file cannot be read, limits have faults, or an argument is wrong",
-    ))]
+    ), override_usage = "\
+tollgate explain [OPTIONS] --limits <FILE> <LIMIT> <ID>
+       tollgate explain [OPTIONS] --limits <FILE> <LIMIT> <ID> --trace <FILE>
+       tollgate explain [OPTIONS] --limits <FILE> <LIMIT> <ID> --log <FILE> --rule <LIMIT=FIELD[,WORD=VALUE]>...")]
     Explain(ExplainArgs),
     /// Lists what changes between two sets of limits, for which ids, and for live buckets
     #[command(after_help = statuses!(
@@ -63,6 +68,33 @@ pub(crate) enum Command {
         "not done: a file cannot be read, limits have faults, or an argument is wrong",
     ))]
     Diff(DiffArgs),
+    /// Prints the script by which a shell completes the arguments
+    #[command(after_help = statuses!(
+        "printed",
+        "does not occur",
+        "not done: standard output cannot be written, or an argument is wrong",
+    ))]
+    Completions(CompletionsArgs),
+    /// Prints a manual page, for `man`
+    #[command(after_help = statuses!(
+        "printed",
+        "does not occur",
+        "not done: standard output cannot be written, or an argument is wrong",
+    ))]
+    Man(ManArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// The subcommand that the page is of [default: the command itself]
+    #[arg(value_parser = ["validate", "replay", "explain", "diff", "completions", "man"])]
+    pub(crate) subcommand: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,9 +125,20 @@ impl Today {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("limits_file").required(true).args(["file", "limits"]))]
 pub(crate) struct ValidateArgs {
-    #[command(flatten)]
-    pub(crate) files: LimitFiles,
+    /// Limits in YAML; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Limits in YAML, named as for the other subcommands; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    limits: Option<PathBuf>,
+    /// Overrides in YAML; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    overrides: Option<PathBuf>,
+    /// Accept private, reserved and documentation addresses in overrides of Boulder's limits, in all files
+    #[arg(long)]
+    allow_reserved: bool,
     #[command(flatten)]
     pub(crate) today: Today,
     /// Print one JSON object: the counts and the warnings, or every fault
@@ -237,8 +280,18 @@ impl LimitFiles {
 // Each `check` is for conflicts that clap cannot express.
 
 impl ValidateArgs {
+    /// Returns the files. The group `limits_file` requires one with limits.
+    pub(crate) fn files(&self) -> LimitFiles {
+        let limits = self.file.as_ref().or(self.limits.as_ref());
+        LimitFiles {
+            limits: limits.cloned().unwrap_or_else(|| "-".into()),
+            overrides: self.overrides.clone(),
+            allow_reserved: self.allow_reserved,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        check_standard_input("validate", self.files.paths())
+        check_standard_input("validate", self.files().paths())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::args::ExplainArgs;
 use crate::escape::shortened;
 use crate::fields::{self, Field, capacity, nanos};
 use crate::input::Lines;
-use crate::output::{Destination, print, to_json};
+use crate::output::{Destination, print, print_messages, to_json};
 use crate::replay::{LineCounts, Session, replay};
 use crate::text::{grouped, wait};
 use crate::{Failure, Outcome, validate};
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
             "warning: {} is shared, and the file has no store to ask: the answer is that of a full bucket\n",
             args.limit
         );
-        print(Destination::Stderr, &warning)?;
+        print_messages(&warning)?;
     }
     let text = match args.json {
         true => to_json(&object(&explanation, &sharing, store)),
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     };
     print(Destination::Stdout, &text)?;
     let skipped: String = skipped.iter().map(|line| format!("{line}\n")).collect();
-    print(Destination::Stderr, &skipped)?;
+    print_messages(&skipped)?;
     Ok(counts.outcome())
 }
 

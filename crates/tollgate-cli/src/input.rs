@@ -1,7 +1,7 @@
 //! Reads lines from a file or from standard input, decompresses gzip, and shows the progress.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::Failure;
 use crate::args::is_standard;
 use crate::escape::Escaped;
+use crate::output::print_messages;
 
 /// The lines of an input.
 pub(crate) struct Lines {
@@ -88,7 +89,7 @@ impl Lines {
     pub(crate) fn report(&self, text: &str) {
         self.bar.suspend(|| {
             // If standard error is closed, there is no place to report that.
-            let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+            let _ = print_messages(&format!("{text}\n"));
         });
     }
 

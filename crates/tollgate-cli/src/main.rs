@@ -2,6 +2,7 @@
 //!
 //! Exit statuses follow grep and diff: 0 done and nothing found, 1 done and something found, 2 not done.
 
+mod about;
 mod access_log;
 mod args;
 mod candidate;
@@ -34,13 +35,11 @@ mod text;
 mod trace;
 mod validate;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Args, Command};
-use escape::Escaped;
 
 fn main() -> ExitCode {
     let result =
@@ -49,20 +48,21 @@ fn main() -> ExitCode {
             Command::Diff(args) => args.check().and_then(|()| diff::run(&args)),
             Command::Explain(args) => args.check().and_then(|()| explain::run(&args)),
             Command::Replay(args) => args.check().and_then(|()| replay::run(&args)),
+            Command::Completions(args) => about::completions(&args),
+            Command::Man(args) => about::man(&args),
         });
-    let message = match result {
+    // If standard error is closed, there is no place to report that.
+    let _ = match result {
         Ok(Outcome::NothingFound) | Err(Failure::BrokenPipe) => return ExitCode::SUCCESS,
         Ok(Outcome::Found) => return ExitCode::from(FOUND),
         // Help and version go to standard output, with status 0.
         Err(Failure::Arguments(error)) if !error.use_stderr() => error.exit(),
-        Err(Failure::Arguments(error)) => {
-            let text = error.render().to_string();
-            text.lines().map(|line| format!("{}\n", Escaped(line))).collect()
+        Err(Failure::Arguments(error)) => output::print_styled(&about::argument_error(error)),
+        Err(Failure::NotDone(text)) => {
+            let _ = output::print_messages(&(text + "\n"));
+            Ok(())
         }
-        Err(Failure::NotDone(text)) => text + "\n",
     };
-    // If standard error is closed, there is no place to report that.
-    let _ = std::io::stderr().write_all(message.as_bytes());
     ExitCode::from(NOT_DONE)
 }
 

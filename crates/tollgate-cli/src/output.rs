@@ -4,6 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use anstream::AutoStream;
+use clap::builder::Styles;
+use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use tempfile::TempPath;
 
@@ -30,6 +33,26 @@ pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure>
         Destination::Stderr => io::stderr().write_all(text.as_bytes()),
     };
     printed.map_err(|error| failure("standard output", &error))
+}
+
+/// Prints messages on standard error, one a line.
+pub(crate) fn print_messages(text: &str) -> Result<(), Failure> {
+    print_styled(&text.split_inclusive('\n').map(message).collect::<String>())
+        .map_err(|error| failure("standard error", &error))
+}
+
+/// Prints a text on standard error. Its styles are for a terminal; another output gets the text without them, as does a
+/// terminal if the variable `NO_COLOR` is set.
+pub(crate) fn print_styled(text: &str) -> io::Result<()> {
+    AutoStream::auto(io::stderr()).write_all(text.as_bytes())
+}
+
+/// Styles the start of a message, its place or `warning`, as clap styles the start of its errors.
+fn message(line: &str) -> String {
+    const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+    let Some((start, rest)) = line.split_once(": ") else { return line.to_owned() };
+    let style = if start == "warning" { WARNING } else { *Styles::styled().get_error() };
+    format!("{style}{start}:{style:#} {rest}")
 }
 
 /// Formats one JSON object and a line feed.

@@ -9,7 +9,7 @@ use tollgate::{Error, Limits};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::escape::shortened;
-use crate::output::{Destination, print, to_json};
+use crate::output::{Destination, print, print_messages, to_json};
 use crate::text::{counted, grouped};
 use crate::{Failure, Outcome};
 
@@ -17,12 +17,12 @@ use crate::{Failure, Outcome};
 const MAX_WARNING_CHARS: usize = 4096;
 
 pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
-    let limits = match read(&args.files) {
+    let limits = match read(&args.files()) {
         Ok(limits) => limits,
         // If a file could not be read, its faults are not known.
         Err(error) if error.is_io() => return Err(Failure::NotDone(error.to_string())),
         Err(error) => {
-            print(Destination::Stderr, &format!("{error}\n"))?;
+            print_messages(&format!("{error}\n"))?;
             if args.json {
                 let faults = error.faults().iter().map(Message::from_fault).collect();
                 print(Destination::Stdout, &to_json(&Invalid { valid: false, faults }))?;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     if warnings.more > 0 {
         lines += &format!("warning: and {} more\n", grouped(warnings.more));
     }
-    print(Destination::Stderr, &lines)?;
+    print_messages(&lines)?;
     let text = format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"));
     print(Destination::Stdout, &text)?;
     Ok(Outcome::NothingFound)

@@ -1,5 +1,6 @@
 //! Tests the command end to end: its results byte for byte, its messages and its exit statuses.
 
+mod about;
 mod against;
 mod diff;
 mod explain;

@@ -21,13 +21,18 @@ fn sandbox() -> Sandbox {
     dir
 }
 
-const STATUSES: [(&str, i32); 46] = [
+const STATUSES: [(&str, i32); 57] = [
     ("validate --limits limits.yml", 0),
     // Warnings do not change the status.
     ("validate --limits limits.yml --overrides overrides.yml", 0),
     ("validate --limits faults.yml", 1),
     ("validate --limits faults.yml --json", 1),
     ("validate --limits limits.yml --overrides faults.yml", 1),
+    ("validate limits.yml", 0),
+    ("validate faults.yml --json", 1),
+    ("validate missing.yml", 2),
+    ("validate limits.yml --limits limits.yml", 2),
+    ("validate limits.yml overrides.yml", 2),
     ("validate --limits missing.yml", 2),
     ("validate --limits folder", 2),
     ("validate --limits faults.yml --overrides missing.yml", 2),
@@ -69,6 +74,12 @@ const STATUSES: [(&str, i32); 46] = [
     ("diff missing.yml limits.yml --exit-code", 2),
     ("diff limits.yml limits.yml --old-overrides folder --exit-code", 2),
     ("diff limits.yml --exit-code", 2),
+    ("completions bash", 0),
+    ("completions", 2),
+    ("completions sh", 2),
+    ("man", 0),
+    ("man replay", 0),
+    ("man fly", 2),
 ];
 
 #[test]
@@ -109,7 +120,7 @@ fn unwritable_standard_output_is_status_two() {
 #[test]
 fn statuses_are_in_every_help() {
     let dir = Sandbox::new();
-    for subcommand in ["", "validate", "replay", "explain", "diff"] {
+    for subcommand in ["", "validate", "replay", "explain", "diff", "completions", "man"] {
         for help in ["--help", "-h"] {
             let ran = dir.run(&format!("{subcommand} {help}"));
             assert_eq!((ran.status, &*ran.stderr), (Some(0), ""), "{subcommand}");
