@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tollgate::batch::MemberMode;
 use tollgate::clock::ManualClock;
 use tollgate::limit::Factor;
-use tollgate::limits::{Explanation, OverrideEntry};
+use tollgate::limits::{Explanation, Location, OverrideEntry};
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use crate::fields::capacity;
@@ -143,8 +143,12 @@ impl Engine {
     }
 
     /// Returns the override that applies to an id, that of the id or of its account: the id of the override
-    /// and its limit, which is `None` if the override is "no limit".
-    pub(crate) fn override_of(&self, limit: &str, id: &str) -> Option<(String, Option<Limit>)> {
+    /// and its limit, which is `None` if the override is "no limit", and its place in a file.
+    pub(crate) fn override_of(
+        &self,
+        limit: &str,
+        id: &str,
+    ) -> Option<(String, Option<Limit>, Option<Location>)> {
         let limits = self.limits();
         let limit = limits.limit(limit).ok()?;
         let of_account = || {
@@ -152,7 +156,7 @@ impl Engine {
             limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
         };
         let entry = limit.override_of(id).ok()?.or_else(of_account)?;
-        Some((entry.id(), entry.limit().cloned()))
+        Some((entry.id(), entry.limit().cloned(), entry.location()))
     }
 
     /// Moves the clock to a time of the traffic. Fails, and does not move it, if that time is before the

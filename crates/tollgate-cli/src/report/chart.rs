@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::timeline::{DAY, MONDAY_NS, S, Timeline};
 use super::words;
+use crate::escape::Escaped;
 use crate::text::grouped;
 
 /// The classes of bars and columns.
@@ -45,16 +46,14 @@ pub(crate) fn over_time(
         Columns::Stacked => (max(|[a, b]| a + b), 0),
         Columns::Opposed => (max(|[a, _]| *a), max(|[_, b]| *b)),
     };
-    let step = count_step(up + down);
-    let marks: Vec<f64> =
-        (-((down / step) as i64)..=(up / step) as i64).map(|i| i as f64 * step as f64).collect();
+    let marks = count_marks(up, down);
     let widest = marks.iter().map(|mark| count_label(*mark).len()).max().unwrap_or(1);
     let (left, right) = (MARGIN + widest as f64 * CHAR + 6.0, WIDTH - MARGIN);
     let (top, bottom) = (MARGIN, HEIGHT - MARGIN - TIME_LABELS);
 
     // Room above the highest column and below the lowest.
     let span = (up + down).max(1) as f64;
-    let highest = up.max(1) as f64 + span * 0.04;
+    let highest = up.max(u64::from(down == 0)) as f64 + span * 0.04;
     let lowest = if down > 0 { -(down as f64) - span * 0.04 } else { 0.0 };
     let y = |count: f64| top + (highest - count) / (highest - lowest) * (bottom - top);
     let x = |bin: f64| left + bin / counts.len() as f64 * (right - left);
@@ -158,6 +157,79 @@ fn count_step(max: u64) -> u64 {
     steps.into_iter().find(|step| max / step <= 4).unwrap_or(u64::MAX)
 }
 
+/// Returns the marks of an axis that goes `up` above zero and `down` below it. Each half that has room for a label has
+/// one besides zero.
+fn count_marks(up: u64, down: u64) -> Vec<f64> {
+    let step = count_step(up + down);
+    let half = |count: u64| {
+        // The lengths of two labels, as a share of the axis.
+        let has_room = count as f64 > (up + down) as f64 * 0.1;
+        let steps = (1..=count / step).map(|i| i * step);
+        match count / step {
+            0 if has_room => vec![round_below(count)],
+            _ => steps.collect(),
+        }
+    };
+    let [above, below] = [up, down].map(half);
+    let below = below.into_iter().rev().map(|count| -(count as f64));
+    below.chain([0.0]).chain(above.into_iter().map(|count| count as f64)).collect()
+}
+
+/// Rounds a count down to one digit with zeros.
+fn round_below(count: u64) -> u64 {
+    let power = 10_u64.pow(count.max(1).ilog10());
+    count / power * power
+}
+
+/// Escapes an id and cuts it so that it and `suffix` are not wider than a chart.
+pub(crate) fn fitted(id: &str, suffix: &str) -> String {
+    const DOTS: &str = "...";
+    let id = Escaped(id).to_string();
+    let width = |text: &str| text.chars().map(char_width).sum::<f64>();
+    let room = WIDTH - width(suffix);
+    if width(&id) <= room {
+        return id + suffix;
+    }
+    let mut left = room - width(DOTS);
+    let is_inside = |(_, c): &(usize, char)| {
+        left -= char_width(*c);
+        left >= 0.0
+    };
+    let end = id.char_indices().take_while(is_inside).last().map_or(0, |(at, c)| at + c.len_utf8());
+    format!("{}{DOTS}{suffix}", &id[..end])
+}
+
+/// Returns the width of a character of a label, at most: in the widest of the common fonts.
+fn char_width(c: char) -> f64 {
+    match c {
+        '!'
+        | '\''
+        | '('
+        | ')'
+        | ','
+        | '-'..='/'
+        | ':'
+        | ';'
+        | 'I'
+        | 'J'
+        | '['
+        | ']'
+        | 'f'
+        | 'i'
+        | 'j'
+        | 'l'
+        | 'r'
+        | 't'
+        | '|'
+        | ' ' => 4.5,
+        'M' | 'W' | 'm' | '%' | '@' => 11.5,
+        ' '..='~' => CHAR + 1.0,
+        // Letters of one column of a terminal, and all others, such as those of CJK.
+        '\u{a0}'..='\u{10ff}' => 10.0,
+        _ => 12.0,
+    }
+}
+
 /// Formats a count in few characters: `1500`, `15k`, `1.5M`.
 fn count_label(count: f64) -> String {
     let count = count.abs();
@@ -188,7 +260,12 @@ fn time_ticks(timeline: &Timeline) -> (Vec<f64>, u64) {
     let width_ns = timeline.width_ns();
     let (start_ns, end_ns) = (timeline.start_ns(0), timeline.start_ns(timeline.bins()));
     let span_ns = (end_ns - start_ns) as u64;
-    let step_ns = STEPS_NS.into_iter().find(|step_ns| span_ns / step_ns <= MAX_TICKS);
+    let has_room = |step_ns: &u64| {
+        let label = words::tick(start_ns + 1, *step_ns).chars().count() as u64;
+        let max = ((WIDTH - 3.0 * MARGIN) / ((label + 1) as f64 * CHAR)) as u64;
+        span_ns / step_ns <= max.min(MAX_TICKS)
+    };
+    let step_ns = STEPS_NS.into_iter().find(has_room);
     let step_ns = step_ns.unwrap_or(span_ns / MAX_TICKS + 1);
     let step = i128::from(step_ns);
     let first_ns = start_ns + (MONDAY_NS - start_ns).rem_euclid(step);
@@ -236,6 +313,105 @@ mod tests {
             .map(|at_ns| words::tick(at_ns, step_ns))
             .collect();
         assert_eq!(shown, ["18 May", "19 May", "20 May"]);
+    }
+
+    /// Returns the vertical positions of the marks with labels of counts, and their labels.
+    fn marks(svg: &str) -> Vec<(f64, String)> {
+        let texts = svg.split("<text ").filter(|text| text.contains("class=\"end muted\""));
+        let number = |text: &str| {
+            text.split("y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        let label = |text: &str| text.split(['>', '<']).nth(1).unwrap().to_owned();
+        texts.map(|text| (number(text), label(text))).collect()
+    }
+
+    #[test]
+    fn each_half_of_an_axis_has_a_mark() {
+        let mut timeline = Timeline::of_seconds();
+        timeline.move_to(S);
+        let (top, bottom) = (MARGIN, HEIGHT - MARGIN - TIME_LABELS);
+        for (up, down) in [
+            (1, 0),
+            (3, 0),
+            (9, 0),
+            (1999, 0),
+            (0, 1),
+            (0, 7),
+            (1, 1),
+            (400, 1000),
+            (1000, 400),
+            (3, 5),
+            (130, 499),
+        ] {
+            let svg = over_time(&timeline, Columns::Opposed, &[[up, down]], [DENIED, LET_THROUGH])
+                .into_string();
+            let marks = marks(&svg);
+            let zero = marks.iter().find(|(_, label)| label == "0").unwrap().0;
+            for (count, edge) in [(up, top), (down, bottom)] {
+                let farthest = marks.iter().filter(|(y, _)| (y - zero) * (edge - zero) > 0.0);
+                let farthest = farthest.map(|(y, _)| (y - zero).abs()).fold(0.0, f64::max);
+                let length = (edge - zero).abs();
+                // Where there is no room for two labels, zero's is enough.
+                assert!(
+                    farthest >= length * 0.45 || length < 20.0,
+                    "{up} up, {down} down: {marks:?}"
+                );
+                assert!(count > 0 || length < 10.0, "{up} up, {down} down: an empty half");
+            }
+            let mut places: Vec<f64> = marks.iter().map(|(y, _)| *y).collect();
+            places.sort_by(f64::total_cmp);
+            assert!(
+                places.windows(2).all(|two| two[1] - two[0] >= 9.0),
+                "{up} up, {down} down: {marks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn labels_of_times_do_not_overlap() {
+        for (mut timeline, span_ns) in [
+            (Timeline::of_nanoseconds(), 50_000),
+            (Timeline::of_nanoseconds(), 50_000_000),
+            (Timeline::of_seconds(), 90 * S),
+            (Timeline::of_seconds(), 3 * DAY),
+        ] {
+            [0, span_ns].into_iter().for_each(|since| timeline.move_to(1_431_857_103 * S + since));
+            let counts = vec![[1, 1]; timeline.bins()];
+            let svg =
+                over_time(&timeline, Columns::Stacked, &counts, [DENIED, ALLOWED]).into_string();
+            let texts =
+                svg.split("<text x=\"").skip(1).filter(|text| text.contains("middle muted"));
+            let places: Vec<(f64, f64)> = texts
+                .map(|text| {
+                    let label = text.split(['>', '<']).nth(1).unwrap();
+                    (
+                        text.split('"').next().unwrap().parse().unwrap(),
+                        label.chars().count() as f64 * CHAR,
+                    )
+                })
+                .collect();
+            assert!(!places.is_empty(), "{span_ns}: {svg}");
+            for two in places.windows(2) {
+                assert!(two[1].0 - two[0].0 >= two[0].1, "{span_ns}: {places:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn labels_of_bars_are_as_wide_as_the_chart() {
+        for (id, label) in [
+            ("66.249.73.135", "66.249.73.135".to_owned()),
+            (
+                "/presentations/logstash-monitorama-2013/x",
+                "/presentations/logstash-monitorama-2013/x".into(),
+            ),
+            (&*"W".repeat(200), "W".repeat(26) + "..."),
+            (&*"\u{6f22}".repeat(60), "\u{6f22}".repeat(25) + "..."),
+            ("\u{1b}\u{202e}", "\\u{1b}\\u{202e}".into()),
+        ] {
+            assert_eq!(fitted(id, ""), label);
+        }
+        assert_eq!(fitted(&"a".repeat(90), ", override now"), "a".repeat(26) + "..., override now");
     }
 
     #[test]

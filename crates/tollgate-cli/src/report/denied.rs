@@ -6,10 +6,8 @@ use super::chart::{self, Bars};
 use super::figure::Figure;
 use super::page::Run;
 use super::requests::{Counts, DeniedBy};
-use super::sections::MAX_LABEL_CHARS;
 use super::tables::{Cell, Table};
 use crate::access_log::Field;
-use crate::escape::shortened;
 use crate::text::grouped;
 
 /// Values of a field in its table.
@@ -33,7 +31,7 @@ pub(super) fn denied(run: &Run<'_>) -> Markup {
 fn by_id(run: &Run<'_>) -> Markup {
     let denied = &run.summary.top_denied;
     let bars = denied.iter().map(|denied| Bars {
-        label: shortened(&denied.id, MAX_LABEL_CHARS),
+        label: chart::fitted(&denied.id, ""),
         counts: vec![(denied.denied, chart::DENIED)],
     });
     let rows = denied.iter().map(|denied| {

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 use tollgate::Limit;
+use tollgate::limits::Location;
 
 use super::page::Run;
 use super::sections::PageLimit;
 use super::tables::{Cell, Table};
 use crate::engine::LimitNo;
+use crate::escape::Escaped;
 use crate::side::Side;
 use crate::tally::Key;
-use crate::text::grouped;
+use crate::text::{counted_grouped, grouped};
 
 /// Overrides of a limit in its table.
 const MAX_ROWS: usize = 20;
@@ -28,17 +30,25 @@ struct Applied {
     denied_then: u64,
 }
 
-/// Returns the override that applies to an id: its own id, and its limit as text.
+/// Returns the override that applies to an id: its own id, and its limit and place as text.
 fn override_of(side: &Side, limit: &str, id: &str) -> Option<(String, String)> {
-    let (override_id, limit) = side.engine.override_of(limit, id)?;
-    Some((override_id, limit.as_ref().map_or("no limit".into(), Limit::to_string)))
+    let (override_id, limit, place) = side.engine.override_of(limit, id)?;
+    let limit = limit.as_ref().map_or("no limit".into(), Limit::to_string);
+    Some((override_id, limit + &at(place)))
+}
+
+fn at(place: Option<Location>) -> String {
+    place.map(|place| format!(", at {place}")).unwrap_or_default()
 }
 
 /// Formats the entry that applies to an id, as `override: ...` or `default: ...`.
 pub(super) fn entry(side: &Side, limit: &str, id: &str) -> String {
     match override_of(side, limit, id) {
         Some((_, limit)) => format!("override: {limit}"),
-        None => format!("default: {}", default(side, limit)),
+        None => {
+            let place = side.engine.limits().limit(limit).ok().and_then(|limit| limit.location());
+            format!("default: {}{}", default(side, limit), at(place))
+        }
     }
 }
 
@@ -73,10 +83,21 @@ pub(super) fn count(side: &Side, limit: &str) -> String {
     let number = side.engine.known(limit);
     let keys = number.into_iter().flat_map(|number| keys(side, number));
     let applied = keys.filter_map(|key| side.engine.override_of(limit, &key.normalized));
-    let applied: BTreeSet<String> = applied.map(|(id, _)| id).collect();
-    let s = if all == 1 { "" } else { "s" };
-    let (all, applied) = (grouped(all as u64), grouped(applied.len() as u64));
-    format!("; {all} override{s}, {applied} of them applied")
+    let applied: BTreeSet<String> = applied.map(|(id, ..)| id).collect();
+    let all = counted_grouped(all as u64, "override");
+    let files = match &*files(side, limit).into_iter().collect::<Vec<_>>() {
+        [] => String::new(),
+        files => format!(", in {}", files.join(" and ")),
+    };
+    format!("; {all}, {} of them applied{files}", grouped(applied.len() as u64))
+}
+
+/// Returns the files that have overrides of a limit.
+fn files(side: &Side, limit: &str) -> BTreeSet<String> {
+    let limits = side.engine.limits();
+    let overrides = limits.limit(limit).into_iter().flat_map(|limit| limit.overrides());
+    let files = overrides.filter_map(|entry| entry.location()).map(|place| place.file);
+    files.map(|file| Escaped(&file).to_string()).collect()
 }
 
 /// Formats the overrides of a limit that applied, sorted by their number of lines.

@@ -14,7 +14,7 @@ use crate::escape::shortened;
 use crate::rules::Rule;
 use crate::side::Side;
 use crate::summary::Summary;
-use crate::text::{grouped, time};
+use crate::text::{counted_grouped, grouped, time};
 
 /// The results of a replay, for the page.
 pub(crate) struct Run<'a> {
@@ -146,6 +146,11 @@ fn head(run: &Run<'_>) -> Markup {
         }
         dl.tiles {
             (tile("lines", "", summary.lines, None))
+            @if summary.errors.is_none() {
+                (tile("skipped", "denied", summary.skipped, Some(format!(
+                    "{} of {}", words::percent(summary.skipped, summary.lines), grouped(summary.lines),
+                ))))
+            }
             (tile("allowed", "", summary.allowed, share(summary.allowed)))
             (tile("denied", "denied", summary.denied, share(summary.denied)))
             @if let Some(changes) = summary.against.as_ref().map(|against| against.changes) {
@@ -157,7 +162,7 @@ fn head(run: &Run<'_>) -> Markup {
             }
             (tile(
                 &format!("{unit} {verb}"), "", affected.count,
-                Some(format!("of {} {unit}", grouped(affected.total))),
+                Some(format!("of {}", counted_grouped(affected.total, unit.trim_end_matches('s')))),
             ))
             @if let Some(errors) = summary.errors.filter(|errors| *errors > 0) {
                 (tile("errors", "denied", errors, None))

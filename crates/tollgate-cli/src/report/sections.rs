@@ -11,12 +11,8 @@ use super::timeline::{Bin, Timeline};
 use super::{Row, overrides, words};
 use crate::comparison::{BY_LIMIT, Changed, Comparison};
 use crate::engine::LimitNo;
-use crate::escape::shortened;
 use crate::summary::LimitCounts;
-use crate::text::{grouped, span, time};
-
-/// Characters of an id above a bar.
-pub(super) const MAX_LABEL_CHARS: usize = 42;
+use crate::text::{counted_grouped, grouped, span, time};
 
 /// A limit of the page. With two files, one of them may lack it.
 #[derive(Clone, Debug, Default)]
@@ -47,11 +43,11 @@ pub(super) fn what_if(run: &Run<'_>, against: &Comparison) -> Markup {
         section id="what-if" {
             h2 { "If " (foreign(&against.file)) " took the place of " (foreign(&run.summary.file)) }
             p.quiet {
-                (grouped(changes.allowed_by_both)) " lines would be allowed as before and "
+                (counted_grouped(changes.allowed_by_both, "line")) " would be allowed as before and "
                 (grouped(changes.denied_by_both)) " denied as before."
                 @if against.not_compared > 0 {
-                    " " (grouped(against.not_compared))
-                    " are not compared: only one of the files has an answer to them."
+                    " Not compared: " (counted_grouped(against.not_compared, "line"))
+                    ", to which only one of the files has an answer."
                 }
             }
             div.card { (by_limit.markup()) }
@@ -97,8 +93,8 @@ pub(super) fn limit(run: &Run<'_>, limit: &PageLimit) -> Markup {
                 }
             }
             p {
-                (grouped(allowed)) " lines allowed, " (grouped(denied)) " denied; "
-                (grouped(keys)) " ids, " (grouped(keys_denied)) " of them denied."
+                (counted_grouped(allowed, "line")) " allowed, " (grouped(denied)) " denied; "
+                (counted_grouped(keys, "id")) ", " (grouped(keys_denied)) " of them denied."
             }
             (overrides::applied(run, limit))
             div.charts {
@@ -150,10 +146,10 @@ fn over_time(
         title,
         legend: series.map(|(class, name)| (class, html! { (name) })).to_vec(),
         label: format!(
-            "{title}: {} {first}, {} {second}, in {} columns of {width} each",
+            "{title}: {} {first}, {} {second}, in {} of {width} each",
             totals[0],
             totals[1],
-            counts.len(),
+            counted_grouped(counts.len() as u64, "column"),
         ),
         chart: chart::over_time(timeline, columns, counts, series.map(|(class, _)| class)),
         summary: format!("Table, each {width}"),
@@ -203,8 +199,8 @@ fn closeness(run: &Run<'_>, limit: &PageLimit) -> Markup {
             ],
         },
         label: format!(
-            "{title}: {} ids were denied, {} used 90 % or more of it",
-            grouped(limit.shares.denied),
+            "{title}: {} denied, {} used 90 % or more of it",
+            counted_grouped(limit.shares.denied, "id"),
             grouped(limit.shares.keys[TENTHS - 1]),
         ),
         chart: chart::bars(&bars),
@@ -237,10 +233,7 @@ fn changed(
         let now = entry(run.side);
         let then = run.candidate_side().map_or(String::new(), entry);
         let kinds = overrides::kinds(&now, &then);
-        bars.push(Bars {
-            label: shortened(id, MAX_LABEL_CHARS - kinds.len()) + &kinds,
-            counts: vec![(*lines, class)],
-        });
+        bars.push(Bars { label: chart::fitted(id, &kinds), counts: vec![(*lines, class)] });
         let mut row = vec![Cell::Name(limit.clone()), Cell::Foreign(id.clone())];
         row.extend([now, then].map(Cell::Words));
         row.extend([*lines, *denied_in_force, *denied].map(Cell::Count));
@@ -295,7 +288,7 @@ pub(super) fn replayed(run: &Run<'_>, limits: &[PageLimit]) -> Markup {
         section id="replayed" {
             h2 { "What was replayed" }
             p {
-                (foreign(run.traffic)) ": " (grouped(summary.lines)) " lines, "
+                (foreign(run.traffic)) ": " (counted_grouped(summary.lines, "line")) ", "
                 (grouped(summary.parsed)) " parsed, "
                 @match summary.errors {
                     Some(errors) => { (grouped(errors)) " failed." },

@@ -173,7 +173,16 @@ fn applied_overrides_are_listed_for_both_files() {
     .into_iter()
     .map(|(id, now, then)| {
         let counts = vec![1, of(id, |old, _| old), of(id, |old, _| !old), of(id, |_, new| !new)];
-        (vec![id.to_owned(), now.to_owned(), then.to_owned()], counts)
+        let line = |text: &str| {
+            let is_of = |line: &str| line.contains(&format!("PerClient:{id}"));
+            1 + text.lines().position(is_of).unwrap()
+        };
+        let now = format!("{now}, at limits.yml:{}", line(EXAMPLE_LIMITS));
+        let then = match then {
+            "the default" => then.to_owned(),
+            then => format!("{then}, at new.yml:{}", line(CANDIDATE)),
+        };
+        (vec![id.to_owned(), now, then], counts)
     })
     .collect();
     let mut found = rows(&run.page, "overrides", Some("RequestsPerClient"));
@@ -189,11 +198,17 @@ fn applied_overrides_are_listed_for_both_files() {
     assert_eq!(through[0].0[1], "127.0.0.66");
     assert_eq!(
         through[0].0[2..4],
-        ["override: burst 10, count 5, period 1s", "default: burst 40, count 8, period 1s"]
+        [
+            "override: burst 10, count 5, period 1s, at limits.yml:14",
+            "default: burst 40, count 8, period 1s, at new.yml:7"
+        ]
     );
     assert_eq!(
         through[2].0[2..4],
-        ["default: burst 20, count 10, period 1s", "default: burst 40, count 8, period 1s"]
+        [
+            "default: burst 20, count 10, period 1s, at limits.yml:8",
+            "default: burst 40, count 8, period 1s, at new.yml:7"
+        ]
     );
     assert!(run.page.contains("127.0.0.66, override now, default then"), "above its bar");
     assert!(run.page.contains("3 overrides, 3 of them applied"), "{}", run.page);
@@ -217,11 +232,75 @@ fn an_override_of_an_account_counts_its_ids() {
     dir.run("replay --limits limits.yml --trace t.jsonl --report r.html");
     let page = dir.get("r.html");
     let found = rows(&page, "overrides", Some("CertificatesPerDomainPerAccount"));
-    let row = |id: &str, burst: &str, counts: [u64; 3]| {
-        (vec![id.to_owned(), format!("burst {burst}, count 1, period 1h")], counts.to_vec())
+    let row = |id: &str, limit: &str, counts: [u64; 3]| {
+        (
+            vec![id.to_owned(), limit.replace(':', ", count 1, period 1h, at limits.yml:")],
+            counts.to_vec(),
+        )
     };
-    assert_eq!(found, [row("7", "2", [2, 3, 1]), row("7:a.com", "5", [1, 1, 0])]);
+    assert_eq!(found, [row("7", "burst 2:2", [2, 3, 1]), row("7:a.com", "burst 5:3", [1, 1, 0])]);
     assert!(page.contains("3 overrides, 2 of them applied"), "{page}");
+}
+
+/// The page says which file each limit is of.
+#[test]
+fn limits_of_both_files_have_their_place() {
+    let dir = Sandbox::new();
+    dir.put(
+        "base.yml",
+        "B: {burst: 2, count: 1, period: 1s, id: string}\nB:y: {burst: 3, count: 1, period: 1s}\n",
+    );
+    dir.put("over.yml", "- B: {burst: 9, count: 1, period: 1s, ids: [x]}\n");
+    let line = |id: &str| spend(1, &format!(r#"{{"limit":"B","id":"{id}"}}"#));
+    dir.put("t.jsonl", line("x") + &line("y") + &line("z"));
+    dir.run("replay --limits base.yml --overrides over.yml --trace t.jsonl --report r.html");
+    let page = dir.get("r.html");
+    let found: Vec<_> =
+        rows(&page, "overrides", Some("B")).into_iter().map(|(texts, _)| texts).collect();
+    let row = |id: &str, limit: &str| vec![id.to_owned(), limit.to_owned()];
+    assert_eq!(
+        found,
+        [
+            row("x", "burst 9, count 1, period 1s, at over.yml:1"),
+            row("y", "burst 3, count 1, period 1s, at base.yml:2"),
+        ]
+    );
+    let text = "default burst 2, count 1, period 1s; 2 overrides, 2 of them applied, in base.yml and over.yml";
+    assert!(page.contains(text), "{page}");
+}
+
+#[test]
+fn one_line_is_not_1_lines() {
+    let dir = Sandbox::new();
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    dir.put("new.yml", "A: {burst: 6, count: 1, period: 1s, id: string}\n");
+    dir.run("replay --limits limits.yml --against new.yml --trace t.jsonl --report r.html");
+    let page = dir.get("r.html");
+    for text in [
+        "1 line would be allowed as before and 0 denied as before.",
+        "1 line allowed, 0 denied; 1 id, 0 of them denied.",
+        ": 1 line, 1 parsed, 0 failed.",
+        "of 1 id<",
+        ": 0 ids denied, 0 used 90 % or more of it",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    dir.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    assert!(!dir.get("r.html").contains(">1 lines"), "{page}");
+}
+
+#[test]
+fn skipped_lines_of_a_log_have_a_tile() {
+    let dir = Sandbox::new();
+    let line = "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    for (log, skipped) in [(line.repeat(3), 0), (format!("{line}x\n{line}"), 1)] {
+        dir.put("log", log);
+        dir.run("replay --limits limits.yml --log log --rule PerClient=client --report r.html");
+        assert_eq!(fact(&dir.get("r.html"), "skipped"), skipped);
+    }
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    dir.run("replay --limits limits.yml --trace t.jsonl --report r.html");
+    assert!(!dir.get("r.html").contains("data-fact=\"skipped\""), "a trace has none");
 }
 
 /// With one limit, its changes over time are those of all lines.
