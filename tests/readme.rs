@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pages::{
-    API, NODES, OPERATOR, PAGES, README, REPORT, Shown, TRACE, all_shown, blocks, run, shown,
+    API, NODES, OPERATOR, PAGES, README, REPORT, RULES, Shown, TRACE, all_shown, blocks, run, shown,
 };
 use server::Server;
 use tollgate::Limits;
@@ -108,7 +108,7 @@ fn local_limits_of_nodes_admit_too_much() {
 #[test]
 fn every_command_is_run_by_a_test() {
     for one in all_shown() {
-        let run_here = [TRACE, REPORT, OPERATOR, API, NODES];
+        let run_here = [TRACE, REPORT, OPERATOR, API, NODES, RULES];
         let is_run = run_here.iter().any(|with| one.command.contains(with));
         assert!(
             is_run || DENIAL.iter().any(|end| one.command.ends_with(end)),

@@ -29,12 +29,13 @@ pub(crate) const PAGES: [(&str, &str); 19] = [
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
 ];
 
-/// Parts of the commands that a test runs: the first three in `crates/tollgate-cli/tests/readme.rs`.
+/// Parts of the commands that a test runs: `crates/tollgate-cli/tests/readme.rs` has the first three and `RULES`.
 pub(crate) const TRACE: &str = "algorithms.jsonl";
 pub(crate) const REPORT: &str = "--report report.html";
 pub(crate) const OPERATOR: &str = "examples/operator";
 pub(crate) const API: &str = "/api/";
 pub(crate) const NODES: &str = "--nodes 3";
+pub(crate) const RULES: &str = "path=/search";
 
 /// A command, and the lines of its output.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 #[path = "../../../tests/readme/pages.rs"]
 mod pages;
 
-use pages::{OPERATOR, README, REPORT, TRACE, run, shown};
+use pages::{OPERATOR, README, REPORT, RULES, TRACE, run, shown};
 
 /// The part of a command that a test replaces by [`BINARY`].
 const TOLLGATE: &str = "cargo run --release -- ";
@@ -37,6 +37,10 @@ fn one_command_from_a_log_to_the_report() {
 
 #[test]
 fn the_operators_commands_give_their_output() {
+    for one in shown(RULES) {
+        let command = one.command.replace(TOLLGATE, BINARY);
+        assert_eq!(run(&command), one.output, "{}", one.command);
+    }
     let shown = shown(OPERATOR);
     for command in ["cat", "validate", "explain", "diff"] {
         assert!(shown.iter().any(|one| one.command.contains(command)), "{command}");

@@ -1,6 +1,6 @@
 //! Tests that `docs/replay.md` shows real results.
 
-use crate::support::{Ran, Sandbox};
+use crate::support::{Ran, Sandbox, real_log};
 
 const GUIDE: &str = include_str!("../../../../docs/replay.md");
 
@@ -24,6 +24,19 @@ fn the_guides_trace_gets_the_guides_decisions() {
     }
 }
 
+/// The guide's log is a conversion of this one.
+#[test]
+fn the_guides_rules_get_the_guides_result() {
+    let Some(log) = real_log() else { return };
+    let dir = Sandbox::new();
+    let [limits, result] = *blocks("text") else { panic!("limits and a command with its result") };
+    dir.put("limits.yml", limits);
+    dir.put("caddy.log", log);
+    let (command, output) = result.split_once('\n').unwrap();
+    let ran = dir.run(command.strip_prefix("$ tollgate ").unwrap());
+    assert_eq!((ran.status, &*ran.stdout), (Some(0), output));
+}
+
 /// The fields of a trace and of the summary, and the options that affect them.
 #[test]
 fn the_guide_names_all_fields() {
@@ -43,6 +56,11 @@ fn the_guide_names_all_fields() {
         "`skipped`",
         "`late`",
         "--reorder",
+        "--log-format",
+        "--field ",
+        "--trusted-hops",
+        "`bytes`",
+        "`forwarded_for`",
         "--ipv6-prefix 64",
         "--today",
         "`faults`",
