@@ -88,9 +88,8 @@ fn a_tab_in_front_of_a_line() {
         check(&[(&text.replace("OWN", OWN), &[&wanted])], faults);
     }
     // Tabs in other places are none of indentation.
-    let faults = faults(
-        &"\t# a\n\t\nA: {burst: 1,\n\tcount: 1,\n\tperiod: x,\n\tid: string}\t# b\n".to_owned(),
-    );
+    let faults =
+        faults("\t# a\n\t\nA: {burst: 1,\n\tcount: 1,\n\tperiod: x,\n\tid: string}\t# b\n");
     assert!(faults.iter().all(|fault| fault.contains("A.period: ")), "{faults:?}");
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
+#[cfg(feature = "valkey")]
 use tollgate::limits::Shared;
 use tollgate::limits::{Applies, ExplainedCall, Explanation, LimitMode, Location, NearEntry};
 #[cfg(feature = "valkey")]

@@ -75,8 +75,7 @@ impl Entry<'_> {
     pub(crate) fn field(&self, field: Field) -> Option<Cow<'_, str>> {
         let written = self.written(Part::Field(field)).filter(|text| is_present(text.as_bytes()));
         let value = match field {
-            Field::Method => written.or_else(|| self.from_request(|(method, _)| method)),
-            Field::Path => written.or_else(|| self.from_request(|(_, target)| target)),
+            Field::Method | Field::Path => written.or_else(|| self.part_of_request(field)),
             Field::Host => self.host(written),
             Field::Status => written.filter(|status| access_log::is_status(status.as_bytes())),
             _ => written,
@@ -102,12 +101,11 @@ impl Entry<'_> {
         }
     }
 
-    fn from_request(
-        &self,
-        part: for<'r> fn((&'r [u8], &'r [u8])) -> &'r [u8],
-    ) -> Option<Cow<'_, str>> {
+    /// Returns the method or the target of the request in one text.
+    fn part_of_request(&self, field: Field) -> Option<Cow<'_, str>> {
         let request = self.written(Part::Request)?;
-        let part = part(access_log::request_line(request.as_bytes())?);
+        let (method, target) = access_log::request_line(request.as_bytes())?;
+        let part = if field == Field::Method { method } else { target };
         Some(String::from_utf8_lossy(part).into_owned().into())
     }
 

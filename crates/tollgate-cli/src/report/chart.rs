@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_bars_are_as_wide_as_the_chart() {
+    fn labels_of_bars_fit_the_chart() {
         for (id, label) in [
             ("66.249.73.135", "66.249.73.135".to_owned()),
             (
