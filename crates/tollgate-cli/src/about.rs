@@ -1,4 +1,4 @@
-//! What the command says about its own arguments: errors, completions for shells, manual pages.
+//! Describes the command's own arguments: errors, completions for shells, manual pages.
 
 use std::env;
 

@@ -5,6 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The prefix of the IPv6 addresses into which NAT64 translators embed IPv4 addresses (RFC 6052).
 const NAT64_PREFIX: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
+/// The first group of 6to4 (RFC 3056).
+const SIX_TO_FOUR: u16 = 0x2002;
+
 /// Returns the first address of the client's network, whose prefix has `prefix` bits, 1 to 128. Returns the IPv4
 /// address if the IPv6 address embeds one. Returns `None` if `client` is an IPv4 address or no address: it stays as
 /// written.
@@ -17,6 +20,8 @@ pub(crate) fn network_of(client: &[u8], prefix: u8) -> Option<String> {
         let [.., a, b, c, d] = address.octets();
         return Some(Ipv4Addr::new(a, b, c, d).to_string());
     }
+    // One IPv4 address has a /48 under 6to4, whatever the prefix.
+    let prefix = if address.segments()[0] == SIX_TO_FOUR { prefix.min(48) } else { prefix };
     let mask = u128::MAX << (128 - u32::from(prefix));
     Some(Ipv6Addr::from_bits(address.to_bits() & mask).to_string())
 }

@@ -84,7 +84,7 @@ impl Clients {
     }
 }
 
-/// Returns the address that the farthest of the trusted proxies has appended. Clients can have written what is left of it.
+/// Returns the address that the farthest of the trusted proxies has appended. Clients can have written the entries left of it.
 fn forwarded(field: &[u8], hops: u8) -> Result<IpAddr, String> {
     let entries = field.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut entries = entries.filter(|entry| !entry.is_empty()).rev();

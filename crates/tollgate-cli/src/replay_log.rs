@@ -47,7 +47,7 @@ struct Skipped {
     messages: Vec<String>,
 }
 
-/// What is needed to read a line.
+/// The format, the keys and the rules of all lines.
 struct Reader<'a> {
     /// The format of all lines; `None` before the first line that is not empty.
     format: Option<Format>,

@@ -1,4 +1,4 @@
-//! Parses a rule of the arguments, and finds what a line of a log charges by it.
+//! Parses a rule of the arguments, and finds the id and the cost of a line of a log.
 //!
 //!     LIMIT=FIELD[+FIELD]...[,WORD=VALUE]...
 
@@ -106,7 +106,7 @@ impl Rule {
             && (self.paths.is_empty() || is_path())
     }
 
-    /// Returns the id and the cost that a line charges. The error names what the line lacks.
+    /// Returns the id and the cost that a line charges. The error names the missing field.
     pub(crate) fn charge<'e>(&self, entry: &'e Entry<'_>) -> Result<(Cow<'e, str>, u64), String> {
         let cost = match &self.cost {
             Cost::Units(units) => *units,
@@ -132,7 +132,7 @@ impl Rule {
         Ok((id.into(), cost))
     }
 
-    /// Returns what the id and the cost are taken from, for messages.
+    /// Returns the names of the id's fields, for messages.
     pub(crate) fn id_name(&self) -> String {
         self.id.iter().map(Source::name).collect::<Vec<_>>().join("+")
     }

@@ -22,9 +22,9 @@ pub(crate) struct Traffic {
     /// Charge each line of the log to the limit's bucket of this field: client, user, method, path, host,
     /// user_agent, status, bytes, forwarded_for, or .KEY of a JSON log. FIELD+FIELD is an id of both
     ///
-    /// Words after the fields, with commas between them, say more: path=/PREFIX, route=/ROUTE/{ID} and FIELD=VALUE, such
-    /// as method=POST, are for lines that the rule applies to, and given twice they mean either; cost=FIELD or
-    /// cost=UNITS is what a line costs. Example: --rule LoginsPerClient=client,method=POST,path=/login
+    /// Words after the fields, with commas between them, say more. path=/PREFIX, route=/ROUTE/{ID} and FIELD=VALUE, such
+    /// as method=POST, choose the lines that the rule applies to; given twice, a word means either. cost=FIELD or
+    /// cost=UNITS sets the cost of a line. Example: --rule SlidesPerClient=client,method=GET,path=/presentations
     #[arg(
         long = "rule",
         id = "rules",

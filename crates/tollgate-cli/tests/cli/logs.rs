@@ -162,7 +162,13 @@ fn a_prefix_of_64_gives_layer_ids() {
     use std::net::IpAddr;
     let clients = tollgate::http::ClientAddress::new();
     let dir = Sandbox::new();
-    for client in ["2001:db8:1:2:3:4:5:6", "64:ff9b::192.0.2.9", "::ffff:192.0.2.9", "192.0.2.9"] {
+    for client in [
+        "2002:c000:201:2::1",
+        "2001:db8:1:2:3:4:5:6",
+        "64:ff9b::192.0.2.9",
+        "::ffff:192.0.2.9",
+        "192.0.2.9",
+    ] {
         let line = log_line(client, "10:00:05", "GET /a HTTP/1.1", " 200 1");
         dir.put("access.log", line.repeat(2));
         let line = "replay --limits limits.yml --log access.log --rule PerClient=client --json --ipv6-prefix 64";
