@@ -185,6 +185,15 @@ impl Limit {
                 ),
             );
         }
+        if u128::from(emission_interval_ns) > Limit::MAX_BURST_OFFSET_NS {
+            return fault(
+                "period",
+                format!(
+                    "invalid period {:?}: at a count of {count} a unit takes {emission_interval_ns} ns, at most 2^62 ns (146 years) is allowed",
+                    Duration::from_nanos(period_ns),
+                ),
+            );
+        }
         let burst_offset_ns = u128::from(emission_interval_ns) * u128::from(burst);
         if burst_offset_ns > Limit::MAX_BURST_OFFSET_NS {
             return fault(
@@ -431,6 +440,13 @@ mod tests {
         assert!(text.contains("invalid burst 4611686018427387905"), "{text}");
         assert!(text.contains("(burst 4611686018427387904) is allowed"), "{text}");
         assert!(Limit::new(u64::MAX, 1, Duration::from_nanos(u64::MAX)).is_err());
+        // No burst is allowed at such an interval: the period is at fault.
+        let years = 147 * 31_557_600 * 1_000_000_000;
+        assert_eq!(
+            refusal(1, 1, years),
+            "invalid period 4638967200s: at a count of 1 a unit takes 4638967200000000000 ns, at most 2^62 ns (146 years) is allowed"
+        );
+        assert!(Limit::new(1, 2, Duration::from_nanos(years)).is_ok());
         assert!(Limit::new(1, 1, Duration::MAX).is_err());
     }
 
