@@ -150,7 +150,7 @@ impl Limiter {
             overflow,
             blocks: BlockList::new(options.max_blocks),
             places: VacantPlaces::new(options.max_vacant_places),
-            sweeps: SweepRecord::default(),
+            sweeps: SweepRecord::new(),
             reloads: Reloads::default(),
             top_denied: (options.top_denied > 0).then(|| TopDenied::new(options.top_denied)),
             #[cfg(feature = "tower")]
