@@ -148,7 +148,7 @@ impl Error {
         matches!(self.0.kind, Store | StoreCrowded | StoreLate | StoreOutage | StoreOverload)
     }
 
-    /// Whether the numbers of a limit are out of range.
+    /// Whether the numbers of a limit are out of range, or a reload would take away a limit in use.
     ///
     /// # Example
     ///

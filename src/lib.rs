@@ -297,6 +297,7 @@ pub mod options {
 pub mod reload {
     pub use crate::core::reloads::Reloaded;
     pub use crate::limit::carry_over::CarryOver;
+    pub use crate::limiter::reload::options::ReloadOptions;
 }
 
 /// Reservations, waiting for them, and estimates that are settled later: [`KeyedLimit::reserve`],

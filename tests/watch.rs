@@ -3,6 +3,8 @@
 
 #[path = "watch/lives.rs"]
 mod lives;
+#[path = "watch/lost.rs"]
+mod lost;
 #[path = "watch/mutated.rs"]
 mod mutated;
 #[path = "watch/pairs.rs"]

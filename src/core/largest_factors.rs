@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
+use crate::limits::Limits;
 use crate::store::key::LimitIndex;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
 /// The largest factor that each limit was charged with, by the limit's index. A larger factor makes a bucket refill
 /// more slowly. So a sweep takes a bucket for full only if it is full by the largest.
-pub(crate) struct LargestFactors(Box<[Arc<AtomicU64>]>);
+#[derive(Clone)]
+pub(crate) struct LargestFactors(Arc<[Arc<AtomicU64>]>);
 
 impl LargestFactors {
-    pub(crate) fn new(limits: usize) -> LargestFactors {
-        LargestFactors(Box::new([])).extended(limits)
+    pub(crate) fn new(limits: &Limits) -> LargestFactors {
+        LargestFactors(Arc::new([])).following((limits, limits))
     }
 
-    /// Returns the same factors, shared with these, with those of new limits, for `limits` limits in all.
-    pub(crate) fn extended(&self, limits: usize) -> LargestFactors {
+    /// Returns the factors of `limits`: these, which are those of `before`, for the names that keep their index, and 1 for
+    /// the others.
+    pub(crate) fn following(&self, (before, limits): (&Limits, &Limits)) -> LargestFactors {
         let one = || Arc::new(AtomicU64::new(Factor::ONE.millionths()));
-        let new = (self.0.len()..limits).map(|_| one());
-        LargestFactors(self.0.iter().cloned().chain(new).collect())
+        LargestFactors(limits.known_or_new((before, &self.0), one))
     }
 
     /// Records a factor. A call records it before its first charge with it.

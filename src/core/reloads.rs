@@ -1,7 +1,7 @@
 //! Runs reloads one at a time, and records them.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -11,7 +11,7 @@ use crate::core::view::LimitsView;
 use crate::error::Error;
 use crate::store::pin;
 use crate::util::sync::{Figure, Ordering};
-use crate::util::time::system_now;
+use crate::util::time::{saturating_ns, system_now};
 
 /// The result of a reload.
 ///
@@ -26,11 +26,12 @@ use crate::util::time::system_now;
 /// let limiter = Limiter::new(limits(10)?);
 /// let reloaded = limiter.reload(limits(20)?)?;
 /// assert_eq!((reloaded.generation, reloaded.changed), (1, true));
+/// assert!(reloaded.removed.is_empty(), "all old limits are among the new ones");
 /// let reloaded = limiter.reload(limits(20)?)?;
 /// assert_eq!((reloaded.generation, reloaded.changed), (1, false));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
     /// The number of the limits that apply now: 0 for the limits that the limiter was made with, and one more with each
@@ -39,15 +40,21 @@ pub struct Reloaded {
     /// Whether the reload changed the limits. A reload with the limits that apply already changes nothing and costs
     /// little.
     pub changed: bool,
+    /// The names of the limits that the old limits declared and the new ones do not. Limits that are switched off are
+    /// declared.
+    pub removed: Vec<String>,
 }
 
 /// The lock of reloads, and their record.
 #[derive(Default)]
 pub(crate) struct Reloads {
     one_at_a_time: Mutex<()>,
-    last: Mutex<Option<SystemTime>>,
+    /// The time of the last successful reload, in ns since 1970; 0 for none.
+    last_ns: Figure,
     /// The number of reloads that failed and changed nothing.
     pub(crate) refused: Figure,
+    /// The number of limits that reloads have removed.
+    pub(crate) removed: Figure,
 }
 
 impl Reloads {
@@ -59,13 +66,20 @@ impl Reloads {
 
     /// Returns the time of the last successful reload.
     pub(crate) fn last(&self) -> Option<SystemTime> {
-        *self.last.lock()
+        // Relaxed: a figure for people.
+        let ns = self.last_ns.load(Ordering::Relaxed);
+        (ns > 0).then(|| UNIX_EPOCH + Duration::from_nanos(ns))
     }
 
     /// Records a reload, and emits its event.
     pub(crate) fn record(&self, reloaded: &Result<Reloaded, Error>) {
         match reloaded {
-            Ok(_) => *self.last.lock() = system_now(),
+            Ok(done) => {
+                let now = system_now().and_then(|now| now.duration_since(UNIX_EPOCH).ok());
+                // Relaxed, both: figures for people.
+                self.last_ns.store(now.map_or(0, saturating_ns), Ordering::Relaxed);
+                self.removed.fetch_add(done.removed.len() as u64, Ordering::Relaxed);
+            }
             Err(_) => {
                 // Relaxed: a figure for people.
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +87,7 @@ impl Reloads {
         }
         #[cfg(feature = "tracing")]
         crate::observe::events::reload(
-            reloaded.as_ref().map(|done| (done.generation, done.changed)),
+            reloaded.as_ref().map(|done| (done.generation, done.changed, &*done.removed)),
         );
     }
 }

@@ -54,7 +54,8 @@ impl ReturnableCharge {
                 // A reload is running, and the charge was made under its limits.
                 return Err(Outdated);
             }
-            let (entry, now_ns) = (view.generation.limits.entry(key.limit), view.limits_now_ns());
+            let entry = view.generation.limits.entry_of(key.limit, self.generation);
+            let now_ns = view.limits_now_ns();
             if self.ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns) {
                 return Ok(None);
             }

@@ -61,8 +61,9 @@ impl Limiter {
             stats: inner.stats(),
             generation: generation.number,
             store: inner.shared.as_ref().map(|part| part.counters(inner)),
-            // Relaxed: a figure for operators.
+            // Relaxed, both: figures for operators.
             reload_errors: inner.reloads.refused.load(Ordering::Relaxed),
+            limits_removed: inner.reloads.removed.load(Ordering::Relaxed),
             last_reload: inner.reloads.last(),
             #[cfg(feature = "tower")]
             rejected: inner.rejections.read(),
@@ -96,9 +97,7 @@ impl Limiter {
     /// ```
     pub fn top_denied(&self) -> Vec<DeniedId> {
         let Some(top) = &self.inner.top_denied else { return Vec::new() };
-        let guard = pin();
-        let limits = &self.inner.generation.get(&guard).limits;
-        top.list(limits)
+        self.under_same_limits(|limits| top.list(limits))
     }
 
     /// Returns the number of denials that the list of [`top_denied`](Limiter::top_denied) lacks, because another thread

@@ -29,7 +29,7 @@ use crate::core::shared_part::StartShared;
 use crate::core::state::LimiterState;
 use crate::core::sweep_clock::SweepClock;
 use crate::core::sweep_record::SweepRecord;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::batch::{Batch, Member};
 use crate::limiter::handle::KeyedLimit;
@@ -40,6 +40,7 @@ use crate::limits::Limits;
 #[cfg(feature = "tracing")]
 use crate::observe::events::Denials;
 use crate::observe::stats::Stats;
+use crate::observe::tally::HandleTally;
 use crate::observe::top_denied::TopDenied;
 use crate::store::{Published, Store, Swept, pin};
 use crate::util::sync::{AtomicU64, Ordering, Switch};
@@ -170,14 +171,14 @@ impl Limiter {
     /// [`Error::is_invalid_name`] for a name that the limiter does not know. It knows
     ///
     /// * the declared limits, and with the feature `boulder` Boulder's names;
-    /// * limits that a [reload](Limiter::reload) has removed. Handles for them stay valid and allow every call, and
-    ///   limit again when a later reload declares the limit;
+    /// * limits that a [reload](Limiter::reload) has removed, while another handle of them is alive. Handles for them
+    ///   allow every call, and limit again when a later reload declares the limit;
     /// * after a restore from a snapshot, limits that have blocks in the snapshot and are not declared. They too allow
     ///   every call until a reload declares them. Other limits that only the snapshot has are unknown.
     ///
     /// [`Limits::names`] of [`limits`](Limiter::limits) lists the declared limits.
     ///
-    /// # Example: a limit that a reload removes
+    /// # Example
     ///
     /// ```
     /// use std::time::Duration;
@@ -185,10 +186,8 @@ impl Limiter {
     ///
     /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
     /// assert!(limiter.limit("PerUsr").unwrap_err().is_invalid_name());
-    /// limiter.reload(Limits::builder().build())?;
-    /// let users = limiter.limit("PerUser")?; // still known; allows every call
-    /// assert_eq!(users.spend("alice", 1)?.remaining(), None);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn limit(&self, name: &str) -> Result<KeyedLimit, Error> {
@@ -205,7 +204,9 @@ impl Limiter {
         let generation = self.inner.generation.get(&guard);
         let index = generation.limits.index_of(name)?;
         let entry = generation.limits.entry(index);
-        let tally = generation.tallies.of(index).clone();
+        let tally = HandleTally::new(generation.tallies.of(index)).ok_or_else(|| {
+            Error::new(ErrorKind::Name, format!("unknown limit {name:?}: a reload takes it away"))
+        })?;
         Ok(KeyedLimit {
             limiter: self.clone(),
             index,
@@ -231,6 +232,18 @@ impl Limiter {
     /// ```
     pub fn limits(&self) -> Arc<Limits> {
         self.inner.generation.get(&pin()).limits.clone()
+    }
+
+    /// Calls `read` with the limits, and again if a reload came in between: then it may have read the index of a limit
+    /// that another name has in these limits.
+    fn under_same_limits<R>(&self, read: impl Fn(&Limits) -> R) -> R {
+        loop {
+            let limits = self.limits();
+            let result = read(&limits);
+            if Arc::ptr_eq(&limits, &self.limits()) {
+                return result;
+            }
+        }
     }
 
     /// Joins several buckets to one call, which charges all of them or none. [`Batch`] has an example.

@@ -20,7 +20,7 @@ impl LimiterState {
         call: Call,
         now_ns: u64,
     ) -> bool {
-        self.with_shadow(key, factor, now_ns, |view, key, limit| {
+        self.with_shadow((key, u64::MAX), factor, now_ns, |view, key, limit| {
             if call.can_be_denied() && call.cost() > limit.burst() {
                 return Ok(true);
             }
@@ -29,30 +29,33 @@ impl LimiterState {
     }
 
     /// Repeats the charge or the refund of a settlement or a cancel on a key's shadow bucket, if it has one, and
-    /// returns whether the shadow limit denied it. A cost above the shadow limit's burst counts as the burst.
+    /// returns whether the shadow limit denied it. A cost above the shadow limit's burst counts as the burst. `charged`:
+    /// the key, and the generation in which it was charged.
     pub(crate) fn in_shadow_capped(
         &self,
-        key: KeyRef<'_>,
+        charged: (KeyRef<'_>, u64),
         factor: Factor,
         call: Call,
         now_ns: u64,
     ) -> bool {
-        self.with_shadow(key, factor, now_ns, |view, key, limit| {
+        self.with_shadow(charged, factor, now_ns, |view, key, limit| {
             run_capped(call, view, key, limit, now_ns)
         })
     }
 
     /// Calls `then` with the shadow bucket's key and limit. Returns false if the key has no shadow limit, or if the
-    /// factor removes that limit or takes its parameters out of their range.
+    /// factor removes that limit or takes its parameters out of their range. The key was charged in `generation`;
+    /// `u64::MAX` for a call of a handle.
     fn with_shadow(
         &self,
-        key: KeyRef<'_>,
+        (key, generation): (KeyRef<'_>, u64),
         factor: Factor,
         now_ns: u64,
         then: impl Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<bool, Outdated>,
     ) -> bool {
         self.with_view(|view| {
-            let shadow = view.generation.limits.shadow_of(key, view.limits_ns(now_ns));
+            let limits = &view.generation.limits;
+            let shadow = limits.shadow_of((key, generation), view.limits_ns(now_ns));
             let Some((index, limit, tag)) = shadow else { return Ok(false) };
             let key = view.store_key(KeyRef { limit: index, ..key }, tag);
             if factor == Factor::ONE {

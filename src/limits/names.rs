@@ -54,7 +54,7 @@ pub(crate) fn hint<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Str
 }
 
 /// Returns the word that `given` was probably meant to be: at most a third of it differs, regardless of case.
-fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > GUESS_MAX_BYTES {
         return None;
     }

@@ -40,6 +40,9 @@ pub struct Counters {
     pub(crate) store: Option<StoreCounters>,
     /// Reloads that failed, including files that a watcher could not apply.
     pub reload_errors: u64,
+    /// The limits that reloads have removed: see [`Reloaded::removed`](crate::reload::Reloaded::removed). A limit that
+    /// returned and went again counts again.
+    pub limits_removed: u64,
     /// The time of the last successful reload by the system's clock, even if it changed nothing.
     pub last_reload: Option<SystemTime>,
     /// In the order of [`RejectionKind::ALL`]; `None` if the limiter has no layer.
@@ -67,7 +70,8 @@ impl Counters {
     }
 }
 
-/// Holds the counts of one limit. A reload keeps them with the limit's name.
+/// Holds the counts of one limit. A reload keeps them with the limit's name. They begin again at 0 if a limit without a
+/// handle went, and returns.
 ///
 /// Checks, refunds and resets are not counted. Nor are calls to which no limit applies: those of a limiter that is
 /// switched off, for an id without a limit, or with a factor of 0.

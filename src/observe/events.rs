@@ -21,11 +21,16 @@ const MAX_PATH_CHARS: usize = 256;
 /// The most characters of an error in an event.
 pub(crate) const MAX_ERROR_CHARS: usize = 512;
 
-/// Logs a reload: the generation of the limits that apply now and whether they changed, or the error.
-pub(crate) fn reload(reloaded: Result<(u64, bool), &Error>) {
+/// Logs a reload: the generation of the limits that apply now, whether they changed and which were removed, or the
+/// error.
+pub(crate) fn reload(reloaded: Result<(u64, bool, &[String]), &Error>) {
     match reloaded {
-        Ok((generation, changed)) => {
+        Ok((generation, changed, removed)) => {
             info!(target: "tollgate", generation, changed, "limits reloaded");
+            if !removed.is_empty() {
+                let limits = shown(&removed.join(", "), MAX_ERROR_CHARS);
+                warn!(target: "tollgate", generation, %limits, "limits removed");
+            }
         }
         Err(error) => {
             // The text may quote values from a file, and is escaped for that reason.

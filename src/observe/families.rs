@@ -59,6 +59,7 @@ impl Counters {
         add("tollgate_sweep_panics_total", Counter, "Sweeps that panicked.", one(stats.panics));
         add("tollgate_limits_generation", Gauge, "Number of the limits.", one(self.generation));
         add("tollgate_reload_errors_total", Counter, "Reloads that were refused.", one(self.reload_errors));
+        add("tollgate_limits_removed_total", Counter, "Limits that reloads took away.", one(self.limits_removed));
         let last_reload = self.last_reload.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         if let Some(since) = last_reload {
             add("tollgate_last_reload_timestamp_seconds", Gauge,

@@ -5,6 +5,8 @@
 //! from that count, which is also the error of its own count. So with `n` entries, every id with more than one `n`th of
 //! all denials is in the list.
 
+use std::collections::HashSet;
+
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -105,6 +107,13 @@ impl TopDenied {
         let mut ids: Vec<DeniedId> = self.list.lock().entries.iter().map(denied_id).collect();
         ids.sort_by(|a, b| (b.denied, &a.limit, &a.id).cmp(&(a.denied, &b.limit, &b.id)));
         ids
+    }
+
+    /// Removes the ids of these limits, whose indices other names will have.
+    pub(crate) fn forget(&self, limits: &HashSet<LimitIndex>) {
+        if !limits.is_empty() {
+            self.list.lock().entries.retain(|entry| !limits.contains(&entry.limit));
+        }
     }
 
     pub(crate) fn missed(&self) -> u64 {

@@ -10,4 +10,5 @@ pub(crate) mod fault;
 pub(crate) mod open;
 pub(crate) mod sync;
 pub(crate) mod time;
+pub(crate) mod user_count;
 pub(crate) mod work;

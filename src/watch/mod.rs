@@ -104,8 +104,8 @@ impl Limiter {
     /// as by [`Limits::from_yaml_files`](crate::Limits::from_yaml_files) and [`reload_with`](Limiter::reload_with).
     ///
     /// The files are loaded together, completely or not at all. If one of them cannot be read, is empty, declares no
-    /// limit, has a fault, or is no regular file (a pipe, a device, a socket; none of them blocks the thread), the
-    /// limits stay as they are, and [`status`](Watcher::status) has the failure and its reason. The thread does not try
+    /// limit, has a fault, or is no regular file (a pipe, a device, a socket; none of them blocks the thread), or if
+    /// they lack a [limit in use](Limiter::reload_with#limits-that-go), the limits stay as they are, and [`status`](Watcher::status) has the failure and its reason. The thread does not try
     /// the same content twice, so limits that another call of [`reload`](Limiter::reload) puts in place stay until the
     /// files change.
     ///

@@ -151,7 +151,7 @@ impl Monitor {
         let Some(inner) = self.limiter.upgrade() else { return ControlFlow::Break(()) };
         let limiter = Limiter { inner };
         let attempt = match limits {
-            Ok(limits) => limiter.reload_with(limits, self.options.carry_over),
+            Ok(limits) => limiter.reload_with(limits, self.options.reload.clone()),
             Err(error) => {
                 let refused = Err(error);
                 limiter.inner.reloads.record(&refused);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::limit::carry_over::CarryOver;
+use crate::limiter::reload::options::ReloadOptions;
 use crate::limits::Loader;
 
 /// The shortest interval between polls. With 0 the thread would never rest.
@@ -36,7 +37,7 @@ type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>) + Send + Sync>;
 pub struct WatchOptions {
     pub(super) poll: Duration,
     pub(super) settle: Duration,
-    pub(super) carry_over: CarryOver,
+    pub(super) reload: ReloadOptions,
     pub(super) events: bool,
     pub(super) loader: Loader,
     on_reload: Option<OnReload>,
@@ -47,7 +48,7 @@ impl Default for WatchOptions {
         WatchOptions {
             poll: Duration::from_secs(4),
             settle: Duration::from_millis(100),
-            carry_over: CarryOver::default(),
+            reload: ReloadOptions::default(),
             events: true,
             loader: Loader::new(),
             on_reload: None,
@@ -91,7 +92,33 @@ impl WatchOptions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn carry_over(self, carry_over: CarryOver) -> WatchOptions {
-        WatchOptions { carry_over, ..self }
+        WatchOptions { reload: self.reload.carry_over(carry_over), ..self }
+    }
+
+    /// Sets whether files take away the limits that they do not declare, although handles of them are alive. By default
+    /// such files are refused, and the old limits stay: see
+    /// [`Limiter::reload_with`](crate::Limiter::reload_with#limits-that-go).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use tollgate::watch::WatchOptions;
+    /// # use tollgate::{Limiter, Limits};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.yml");
+    /// # std::fs::write(&path, "PerUser: {burst: 1, count: 1, period: 60s, id: string}")?;
+    /// # let limiter = Limiter::new(Limits::from_yaml_files(&path, None)?);
+    /// let users = limiter.limit("PerUser")?;
+    /// let watcher = limiter.watch(&path, None, WatchOptions::default().remove_missing(true))?;
+    /// std::fs::write(&path, "PerTeam: {burst: 1, count: 1, period: 60s, id: string}")?;
+    /// while watcher.status().generation == 0 {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(users.spend("alice", 9)?.remaining(), None, "no limit");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove_missing(self, remove_missing: bool) -> WatchOptions {
+        WatchOptions { reload: self.reload.remove_missing(remove_missing), ..self }
     }
 
     /// Sets whether the thread subscribes to the system's file events, by default yes. Without events it only polls.
@@ -142,7 +169,7 @@ impl fmt::Debug for WatchOptions {
         f.debug_struct("WatchOptions")
             .field("poll", &self.poll)
             .field("settle", &self.settle)
-            .field("carry_over", &self.carry_over)
+            .field("reload", &self.reload)
             .field("events", &self.events)
             .field("loader", &self.loader)
             .field("on_reload", &self.on_reload.is_some())

@@ -6,6 +6,7 @@ use tollgate::batch::MemberMode;
 use tollgate::limit::Factor;
 use tollgate::limits::LimitOptions;
 use tollgate::options::Engine;
+use tollgate::reload::ReloadOptions;
 use tollgate::reserve::ReserveError;
 use tollgate::{
     Clock, Decision, Error, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits,
@@ -269,7 +270,8 @@ fn a_block_denies_where_its_limit_applies() {
         assert!(is_blocked(), "{engine:?}: switched on");
         // Reload without the limit, then with it again.
         let none = || Limits::builder().limit("Other", IdFormat::String, limit.clone()).unwrap();
-        assert!(limiter.reload(none().build()).unwrap().changed);
+        let removing = ReloadOptions::default().remove_missing(true);
+        assert!(limiter.reload_with(none().build(), removing).unwrap().changed);
         assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: no limit");
         assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);

@@ -9,6 +9,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use tollgate::http::{
     Fields, PlugLimitNames, RateLimitLayer, Rejection, Report, Reset, Rule, Style, extract,
 };
+use tollgate::reload::ReloadOptions;
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -74,7 +75,8 @@ fn policies_outlive_a_limit_that_is_gone() {
             if by_switch {
                 within.set_enabled(false);
             } else {
-                within.reload(limits(&all()[2..])).unwrap();
+                let removing = ReloadOptions::default().remove_missing(true);
+                within.reload_with(limits(&all()[2..]), removing).unwrap();
             }
             let mut response = Response::new(String::new());
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -13,6 +13,7 @@ use tollgate::http::{
     extract,
 };
 use tollgate::limits::{LimitMode, LimitOptions};
+use tollgate::reload::ReloadOptions;
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt};
 
@@ -233,6 +234,7 @@ fn a_shadow_limit_shows_no_field() {
 
 #[test]
 fn reload_keeps_a_rules_names() {
+    let removing = || ReloadOptions::default().remove_missing(true);
     let limiter = limiter();
     let layer = layer(&limiter, [own(&limiter, "a"), own(&limiter, "b")]).build().unwrap();
     let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
@@ -242,13 +244,12 @@ fn reload_keeps_a_rules_names() {
     assert!(ask(&[&layer]).contains("x-a-limit: 9 | "), "the new numbers under the old names");
     // The limit is removed, or has another name: its rule limits nothing and shows nothing.
     for name in ["c", "b"] {
-        let _ = limiter
-            .reload(limits(&[(name, limit(9)), ("b", limit(5))][usize::from(name == "b")..]))
-            .unwrap();
+        let new = limits(&[(name, limit(9)), ("b", limit(5))][usize::from(name == "b")..]);
+        let _ = limiter.reload_with(new, removing()).unwrap();
         let answer = ask(&[&layer]);
         assert!(answer.starts_with(&format!("200 | {b}")), "{answer}");
     }
-    let _ = limiter.reload(limits(&[("a", limit(3))])).unwrap();
+    let _ = limiter.reload_with(limits(&[("a", limit(3))]), removing()).unwrap();
     let answer = ask(&[&layer]);
     assert!(answer.starts_with("200 | x-a-limit: 3 | ") && !answer.contains("x-b"), "{answer}");
 }

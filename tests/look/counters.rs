@@ -108,10 +108,14 @@ fn reloads_keep_counters_by_name() {
             "{engine:?}"
         );
         let numbers = Limits::builder().limit("A", IdFormat::RegId, hourly(1)).unwrap();
+        let held = limiter.limit("A").unwrap();
         assert!(limiter.reload(numbers.build()).is_err());
         let after = limiter.counters();
         assert_eq!((after.generation, after.reload_errors), (1, 1));
         assert!(after.last_reload.is_some());
+        drop(held);
+        assert_eq!(limiter.reload(no_limits().build()).unwrap().removed, ["A", "B"]);
+        assert_eq!(limiter.counters().limits_removed, 2);
     }
 }
 

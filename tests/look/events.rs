@@ -127,14 +127,19 @@ fn reloads_and_full_tables_are_logged() {
         }
         limiter.reload(add(no_limits(), "A", 2, LimitOptions::default()).build()).unwrap();
         let numbers = Limits::builder().limit("A", IdFormat::RegId, hourly(1)).unwrap();
+        let held = limiter.limit("A").unwrap();
         assert!(limiter.reload(numbers.build()).is_err());
+        drop(held);
+        limiter.reload(no_limits().build()).unwrap();
     });
     let room =
         |count| format!("WARN message=no room for a new key outcome=\"denied\" count={count}");
     assert_eq!(lines[..3], [room(1), room(2), room(4)]);
     assert_eq!(lines[3], "INFO message=limits reloaded generation=1 changed=true");
     assert!(lines[4].starts_with("WARN message=limits not reloaded error="), "{}", lines[4]);
-    assert_eq!(lines.len(), 5);
+    assert_eq!(lines[5], "INFO message=limits reloaded generation=2 changed=true");
+    assert_eq!(lines[6], "WARN message=limits removed generation=2 limits=A");
+    assert_eq!(lines.len(), 7);
 }
 
 #[test]

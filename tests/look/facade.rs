@@ -40,6 +40,7 @@ fn a_recorder_gets_the_counters() {
         ("tollgate_overflow_total outcome=overflowed", 0),
         ("tollgate_swept_total ", 0),
         ("tollgate_reload_errors_total ", 0),
+        ("tollgate_limits_removed_total ", 0),
     ];
     for (series, value) in counters {
         assert_eq!(published.get(series), Some(&DebugValue::Counter(value)), "{series}");

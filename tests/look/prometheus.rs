@@ -102,6 +102,7 @@ fn prometheus_text_has_the_counters() {
     assert_eq!(samples[&series("tollgate_limit_shadow_burst", &[("limit", "A")])], 1);
     assert_eq!(samples[&series("tollgate_keys", &[])], counters.stats.cells as u64);
     assert_eq!(samples[&series("tollgate_limits_generation", &[])], 2);
+    assert_eq!(samples[&series("tollgate_limits_removed_total", &[])], counters.limits_removed);
     assert!(samples[&series("tollgate_last_reload_timestamp_seconds", &[])] > 1_700_000_000);
     assert!(types.values().all(|kind| kind == "counter" || kind == "gauge"));
     for (name, kind) in &types {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tollgate::clock::ManualClock;
 use tollgate::limit::Factor;
 use tollgate::options::{AtCap, Engine};
-use tollgate::reload::CarryOver;
+use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, Limits};
 
 use super::answers::{figures, folder, ns, options};
@@ -394,7 +394,7 @@ impl Machine {
 
     fn reload(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
         let before = SystemTime::now();
-        let reloaded = self.limiter.reload_with(self.limits(spec), debt);
+        let reloaded = self.limiter.reload_with(self.limits(spec), removing(debt));
         let after = SystemTime::now();
         let reloaded = reloaded.map_err(|error| format!("reload: {error}"))?;
         self.find_handles();
@@ -485,4 +485,9 @@ impl Machine {
         let answer = answer.map(|answer| figures(&answer));
         Err(format!("{} at {now}: answer {answer:?}\n    expected {expected:?}", of()))
     }
+}
+
+/// The run's handles live as long as its limiter, so each reload that removes a limit does it on purpose.
+fn removing(debt: CarryOver) -> ReloadOptions {
+    ReloadOptions::from(debt).remove_missing(true)
 }

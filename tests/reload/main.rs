@@ -9,6 +9,7 @@ mod expiry;
 mod factors;
 mod names;
 mod overrides;
+mod removal;
 mod returns;
 mod storm;
 #[path = "../support/mod.rs"]

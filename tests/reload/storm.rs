@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate::algorithm::{Algorithm, Outcome};
 use tollgate::options::AtCap;
-use tollgate::reload::CarryOver;
+use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::{ENGINES, hourly, in_own_process, limiter, limits, seconds, sweep_all};
@@ -122,6 +122,6 @@ fn factors_scale_the_new_numbers() {
     limiter.reload(limits(&[("A", hourly(30))])).unwrap();
     assert_eq!(a.scaled(half).check("x", 0).unwrap().remaining(), Some(60));
     let none = Limits::builder().limit("B", IdFormat::String, hourly(1)).unwrap().build();
-    limiter.reload(none).unwrap();
+    limiter.reload_with(none, ReloadOptions::default().remove_missing(true)).unwrap();
     assert_eq!(a.scaled(half).check("x", 0).unwrap().remaining(), None);
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
-use tollgate::reload::CarryOver;
+use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::shared::Store;
 use tollgate::{Clock, Limiter, LimiterOptions};
 
@@ -349,7 +349,7 @@ impl World {
             let _ = self.look(key)?;
         }
         let before = SystemTime::now();
-        let reloaded = self.nodes[at].limiter.reload_with(spec.build(self.began_s), debt);
+        let reloaded = self.nodes[at].limiter.reload_with(spec.build(self.began_s), removing(debt));
         let between = (before, SystemTime::now());
         let reloaded = reloaded.map_err(|error| format!("reload: {error}"))?;
         let now = self.now + self.nodes[at].ahead;
@@ -422,4 +422,9 @@ impl World {
         self.limits_changed(at, &rules);
         Ok(())
     }
+}
+
+/// The run's handles live as long as its limiter, so each reload that removes a limit does it on purpose.
+fn removing(debt: CarryOver) -> ReloadOptions {
+    ReloadOptions::from(debt).remove_missing(true)
 }

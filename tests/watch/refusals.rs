@@ -7,13 +7,13 @@ fn quick() -> WatchOptions {
 }
 
 /// Checks that the file is refused with these words and the limits stay, and that a valid file is loaded afterwards.
-fn is_refused(wanted: &str, spoil: impl FnOnce(&Site)) {
+fn is_refused<R>(wanted: &str, spoil: impl FnOnce(&Site) -> R) {
     let site = Site::new();
     let watcher = site.watch(quick());
     assert_eq!(watcher.status().failures, 0, "{:?}", watcher.status());
     let spent = site.limiter.limit("PerUser").unwrap().spend("bob", 1).unwrap();
     assert!(spent.allowed());
-    spoil(&site);
+    let _held = spoil(&site);
     until(wanted, || watcher.status().last_error.is_some_and(|error| error.contains(wanted)));
     let refused = watcher.status();
     assert!(refused.last_attempt > refused.last_success, "{refused:?}");
@@ -119,6 +119,7 @@ fn limits_that_cannot_follow_those_before() {
     is_refused("the ids of PerUser are", |site| {
         let text = "PerUser: {burst: 9, count: 1, period: 1s, id: ipAddress}\n";
         fs::write(site.file(), text).unwrap();
+        site.limiter.limit("PerUser").unwrap()
     });
 }
 

@@ -59,13 +59,13 @@ impl Generation {
         carry_over: CarryOver,
     ) -> Generation {
         let limits = limits.in_generation(0, Some(clocks));
-        let factors = LargestFactors::new(limits.count());
-        let tallies = Tallies::new(limits.count(), is_counting);
+        let factors = LargestFactors::new(&limits);
+        let tallies = Tallies::new(&limits, is_counting);
         Generation::new(0, (limits, 1), carry_over, store, (factors, tallies))
     }
 
-    /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. A limit that this
-    /// generation has keeps its index.
+    /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. They
+    /// [follow](Limits::following) this generation's limits.
     pub(crate) fn next(
         self: Arc<Generation>,
         limits: Limits,
@@ -75,8 +75,8 @@ impl Generation {
     ) -> Generation {
         let (number, at_ns) = (self.number + 1, clocks.0.max(self.at_ns));
         let limits = limits.in_generation(number, Some(clocks));
-        let factors = self.largest_factors.extended(limits.count());
-        let tallies = self.tallies.and_more(limits.count());
+        let factors = self.largest_factors.following((&self.limits, &limits));
+        let tallies = self.tallies.following((&self.limits, &limits));
         let before = Some(Before { ids: ById::new(&limits, store), generation: self });
         let next = Generation::new(number, (limits, at_ns), carry_over, store, (factors, tallies));
         Generation { before, ..next }
@@ -112,8 +112,8 @@ impl Generation {
         Generation {
             number: self.number,
             limits: self.limits.clone(),
-            largest_factors: self.largest_factors.extended(self.limits.count()),
-            tallies: self.tallies.and_more(self.limits.count()),
+            largest_factors: self.largest_factors.clone(),
+            tallies: self.tallies.clone(),
             overflow: self.overflow.clone(),
             owed: self.before().map(|it| OwedByOverrides::new(self, it)).unwrap_or_default().into(),
             carry_over: self.carry_over,

@@ -301,20 +301,19 @@ impl Limiter {
     pub fn blocked(&self) -> Vec<Blocked> {
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();
-        let listed = inner.blocks.all(now_ns);
-        // Read after the list, and so have every limit in it: no limit's index is ever removed.
-        let limits = self.limits();
-        let shown = listed.iter().map(|block| {
-            let KeyRef { limit, id } = block.key.as_ref();
-            let entry = limits.entry(limit);
-            Blocked {
-                limit: entry.name.to_string(),
-                id: decode(entry.format, id),
-                left: Duration::from_nanos(block.until_ns - now_ns),
-                reason: block.reason.as_deref().map(str::to_owned),
-            }
-        });
-        shown.collect()
+        self.under_same_limits(|limits| {
+            let shown = inner.blocks.all(now_ns).into_iter().map(|block| {
+                let KeyRef { limit, id } = block.key.as_ref();
+                let entry = limits.entry(limit);
+                Blocked {
+                    limit: entry.name.to_string(),
+                    id: decode(entry.format, id),
+                    left: Duration::from_nanos(block.until_ns - now_ns),
+                    reason: block.reason.as_deref().map(str::to_owned),
+                }
+            });
+            shown.collect()
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::MemberMode;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::options::LimiterOptions;
+use crate::limiter::reload::options::ReloadOptions;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError};
 use crate::limits::{IdFormat, LimitOptions, Limits, LimitsBuilder, OverrideOptions};
 use crate::store::Engine;
@@ -221,8 +222,11 @@ impl Pair {
                 assert!(one.finished && other.finished && one.dropped == other.dropped);
             }
             Step::Reload(numbers) => {
+                // A reload forgets no name that has a handle. A block keeps the subject's.
+                let _handles = NAMES.map(|name| self.handles(name));
                 for limiter in [&self.subject, &self.twin] {
-                    limiter.reload(self.setting.limits(numbers)).unwrap();
+                    let removing = ReloadOptions::default().remove_missing(true);
+                    limiter.reload_with(self.setting.limits(numbers), removing).unwrap();
                 }
             }
             Step::Restart { down_ns, numbers } => self.restart(down_ns, numbers),

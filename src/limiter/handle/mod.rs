@@ -20,7 +20,7 @@ use crate::limits::{Entry, Id, IdFormat, Scratch, decode, encode, with_plain_byt
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
 use crate::observe::stripes::Stripes;
-use crate::observe::tally::Tally;
+use crate::observe::tally::HandleTally;
 use crate::store::key::LimitIndex;
 use crate::store::{Fingerprint, pin};
 
@@ -57,7 +57,8 @@ pub struct KeyedLimit {
     pub(crate) index: LimitIndex,
     pub(crate) name: Arc<str>,
     pub(crate) format: IdFormat,
-    pub(crate) tally: Arc<Tally>,
+    /// It makes the handle count as one, so that no reload takes the limit away unasked.
+    pub(crate) tally: HandleTally,
     /// The tally's counters, if calls are counted. A copy, so that a call looks at one field of its own handle.
     pub(crate) stripes: Option<Arc<Stripes>>,
 }

@@ -12,8 +12,13 @@ use crate::limits::Limits;
 use crate::store::pin;
 use crate::util::time::system_now;
 
+mod forget;
+pub(crate) mod options;
 #[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
 mod work;
+
+use forget::Closed;
+use options::ReloadOptions;
 
 impl Limiter {
     /// Replaces the limits while calls go on; each bucket keeps the [share](CarryOver::Share) of it that is used.
@@ -39,14 +44,30 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reload(&self, limits: Limits) -> Result<Reloaded, Error> {
-        self.reload_with(limits, CarryOver::default())
+        self.reload_with(limits, ReloadOptions::default())
     }
 
-    /// Replaces the limits while calls go on. `debt` says how the buckets' debts are carried over.
+    /// Replaces the limits while calls go on. A [`CarryOver`] in place of options says how the buckets' debts are carried
+    /// over.
     ///
-    /// A bucket follows the name of its limit. If a limit is not among the new ones, its handles allow every call from
-    /// then on, and its buckets are dropped when this returns; if a later reload declares the limit again, its buckets
-    /// start full. Handles stay valid. A call, and also a batch, sees all old limits or all new ones.
+    /// A bucket follows the name of its limit. Handles stay valid. A call, and also a batch, sees all old limits or all
+    /// new ones.
+    ///
+    /// # Limits that go
+    ///
+    /// A limit is in use while a handle of it is alive. Layers and batches have handles; receipts, reservations and names
+    /// that a program looks up later do not count. If the new limits do not declare a limit in use, such as after a typo
+    /// in its name, the reload is an error and the old limits stay. There are two ways to do without a limit:
+    ///
+    /// * Switch it off, by `enabled: false` in a file or by [`disable`](crate::limits::LimitsBuilder::disable). Its calls
+    ///   are allowed and charge nothing, and its layers send no fields, until a later reload switches it on. A limit that
+    ///   is off can be left out by the next reload.
+    /// * Allow it with [`ReloadOptions::remove_missing`].
+    ///
+    /// A limit without a handle goes without being asked about. [`Reloaded::removed`] names all limits that went. Their
+    /// buckets are dropped when this returns; if a later reload declares the limit again, its buckets start full. The name
+    /// of a limit with neither a handle nor a block is forgotten with its counters; then it may also return with another
+    /// format of ids.
     ///
     /// No call waits. The reload moves the buckets part by part, about 0.2 us per bucket, and returns when it has moved
     /// all. Until a bucket is moved, the old limits decide its calls. A batch with buckets of both kinds is decided by
@@ -63,8 +84,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if the ids of a limit get another format, or if a limit with buckets to carry over
-    /// changes from or to a custom algorithm (see [`CarryOver::Afresh`]). Nothing has changed then.
+    /// [`Error::is_invalid_limit`] if a limit in use is not among the new ones, or if its ids get another format, also
+    /// while only blocks of its ids are left; or if a limit with buckets to carry over changes from or to a custom
+    /// algorithm (see [`CarryOver::Afresh`]). Nothing has changed then.
     ///
     /// # Example
     ///
@@ -85,14 +107,18 @@ impl Limiter {
     /// assert!(users.check("alice", 50)?.allowed(), "50 of 100 units are used");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn reload_with(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
-        let reloaded = self.replace_limits(limits, debt);
+    pub fn reload_with(
+        &self,
+        limits: Limits,
+        options: impl Into<ReloadOptions>,
+    ) -> Result<Reloaded, Error> {
+        let reloaded = self.replace_limits(limits, &options.into());
         self.inner.reloads.record(&reloaded);
         reloaded
     }
 
-    fn replace_limits(&self, limits: Limits, debt: CarryOver) -> Result<Reloaded, Error> {
-        let inner = &self.inner;
+    fn replace_limits(&self, limits: Limits, options: &ReloadOptions) -> Result<Reloaded, Error> {
+        let (inner, debt) = (&self.inner, options.carry_over);
         let _one_at_a_time = inner.reloads.hold_off();
         let guard = pin();
         let mut now = inner.generation.share(&guard);
@@ -101,9 +127,12 @@ impl Limiter {
             // The last reload did not finish, because its thread panicked.
             now = inner.renew(&now);
         }
-        let limits = limits.following(&now.limits)?;
+        let closed = Closed::new(inner, &now, &limits);
+        now.limits.check_removals(&limits, options.remove_missing, |index| closed.use_of(index))?;
+        let removed = now.limits.removed_by(&limits);
+        let limits = limits.following(&now.limits, now.number + 1, closed.forgotten())?;
         if limits.is_same_as(&now.limits) {
-            return Ok(Reloaded { generation: now.number, changed: false });
+            return Ok(Reloaded { generation: now.number, changed: false, removed: Vec::new() });
         }
         check_custom_rules(&now.limits, &limits, debt)?;
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
@@ -111,10 +140,14 @@ impl Limiter {
         let _until_renewed = inner.begin_reload();
         #[cfg(tollgate_loom)]
         next.mark_made();
+        if let Some(top) = &inner.top_denied {
+            top.forget(closed.forgotten());
+        }
         inner.generation.replace(&pin(), next.clone());
+        closed.forget();
         inner.renew(&next);
         inner.places.clear();
-        Ok(Reloaded { generation: next.number, changed: true })
+        Ok(Reloaded { generation: next.number, changed: true, removed })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests that calls do a bounded amount of work for the table after a reload, or after an override's end.
 
+use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +9,7 @@ use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
+use crate::limiter::reload::options::ReloadOptions;
 use crate::limits::{IdFormat, Limits, OverrideOptions};
 use crate::own_process::in_own_process;
 use crate::util::sync::{Ordering, Switch};
@@ -94,6 +96,33 @@ fn calls_after_a_reload_do_a_bounded_work() {
         assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
         assert_eq!(limiter.stats().cells, IDS as usize);
     });
+}
+
+/// A reload has work for each name that it knows: those that went, and are used by nothing, are not among them.
+#[test]
+fn names_that_went_cost_a_reload_nothing() {
+    const HELD: usize = 5;
+    let limiter = Limiter::new(limits(None));
+    let known = || limiter.limits().count();
+    let (first, mut most) = (known(), 0);
+    let mut handles = VecDeque::new();
+    for at in 0..1000 {
+        let name = format!("Tenant{at}");
+        let with_name = Limits::builder().limit(NAME, IdFormat::RegIdDomainOrCidr, of(10)).unwrap();
+        let with_name = with_name.limit(&name, IdFormat::String, of(10)).unwrap().build();
+        let options = ReloadOptions::default().remove_missing(true);
+        let reloaded = limiter.reload_with(with_name, options).unwrap();
+        assert!(reloaded.changed && reloaded.removed.len() == usize::from(at > 0));
+        let handle = limiter.limit(&name).unwrap();
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        handles.push_back(handle);
+        handles.truncate(if at < 500 { HELD } else { 0 });
+        handles.rotate_left(usize::from(handles.len() == HELD));
+        most = most.max(known());
+    }
+    // Beside the held names: the new one, the one before it, and one whose handle has just been dropped.
+    assert!(most <= first + HELD + 3, "{most} names, {first} at first");
+    assert!(known() <= first + HELD + 3 && limiter.stats().cells <= 1);
 }
 
 /// Calls for one bucket migrate no cells for a concurrent reload.

@@ -277,7 +277,7 @@ impl Claim {
                 return Err(Outdated);
             }
             let key = self.key.as_ref();
-            let entry = view.generation.limits.entry(key.limit);
+            let entry = view.generation.limits.entry_of(key.limit, self.generation);
             let Some((limit, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
                 return Ok(None);
             };
@@ -356,7 +356,8 @@ impl Claim {
             return;
         }
         let now_ns = inner.clock.now_ns();
-        let _ = inner.in_shadow_capped(self.key.as_ref(), self.factor, call, now_ns);
+        let charged = (self.key.as_ref(), self.generation);
+        let _ = inner.in_shadow_capped(charged, self.factor, call, now_ns);
     }
 
     /// Cancels the reservation that is granted at `granted_at_ns`: see

@@ -141,7 +141,7 @@ impl Limits {
     }
 
     /// Returns the location that is shown for a line; `None` for an entry made in code.
-    fn location(&self, at: SourceLine) -> Option<Location> {
+    pub(super) fn location(&self, at: SourceLine) -> Option<Location> {
         let file = self.files.get(at.source as usize)?;
         // The entries that code or a section has added to those of a file have no line.
         (at.line > 0).then(|| Location { file: file.clone(), line: at.line })

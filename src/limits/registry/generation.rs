@@ -1,10 +1,12 @@
 //! Gives limits the indices, stamps and ends of a generation, so that a reload can follow on from the limits before it.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::sharing::check_store;
 use super::{Entry, Limits, Override};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
@@ -67,28 +69,58 @@ impl Limits {
         }
     }
 
-    /// Gives these limits the indices that `before` has for their names. A name that is only in `before` keeps its
-    /// index and limits nothing, because callers still have handles for it.
-    pub(crate) fn following(mut self, before: &Limits) -> Result<Limits, Error> {
+    /// Gives these limits the indices that `before` has for their names, in a generation with this number. A name that
+    /// is only in `before` keeps its index and limits nothing, because callers have handles for it.
+    ///
+    /// The names of `forgotten` do not keep their indices. These are free once no bucket is counted under `before`: the
+    /// next reload gives them to new names. To the table that is a limit that comes back.
+    pub(crate) fn following(
+        mut self,
+        before: &Limits,
+        number: u64,
+        forgotten: &HashSet<LimitIndex>,
+    ) -> Result<Limits, Error> {
         check_store(before, &self)?;
         let mut entries = Vec::with_capacity(before.count().max(self.count()));
-        for old in &before.entries {
-            let Some(index) = self.by_name.remove(&old.name) else {
-                entries.push(Entry::empty(&old.name, old.format));
-                continue;
-            };
-            let new = self.take_entry(index);
-            if new.format != old.format {
-                let text = format!(
-                    "the ids of {} are {} and cannot become {} while buckets are kept by them: give the limit another name",
-                    old.name, old.format, new.format
-                );
-                return Err(Error::new(ErrorKind::Limit, text));
+        let mut free = Vec::new();
+        for (index, old) in before.by_index() {
+            if old.name.is_empty() {
+                free.push(entries.len());
             }
-            entries.push(new);
+            if old.name.is_empty() || forgotten.contains(&index) {
+                entries.push(Entry::unnamed());
+                continue;
+            }
+            let entry = match self.by_name.remove(&old.name) {
+                Some(index) => self.take_entry(index),
+                None => Entry::empty(&old.name, old.format),
+            };
+            entries.push(Entry { since: old.since, ..entry });
         }
-        entries.extend(self.entries.drain(..).filter(|entry| !entry.name.is_empty()));
+        let mut free = free.into_iter();
+        for new in self.entries.drain(..).filter(|entry| !entry.name.is_empty()) {
+            let new = Entry { since: number, ..new };
+            match free.next() {
+                Some(at) => entries[at] = new,
+                None => entries.push(new),
+            }
+        }
         Ok(self.with_entries(entries))
+    }
+
+    /// Returns a value for each limit: that of its index in `values`, which has those of the limits `before`, if the
+    /// index had the same name there, else a new one.
+    pub(crate) fn known_or_new<T: Clone>(
+        &self,
+        (before, values): (&Limits, &[T]),
+        new: impl Fn() -> T,
+    ) -> Arc<[T]> {
+        let value = |(index, entry): (LimitIndex, &Entry)| {
+            let known = values.get(index.0 as usize);
+            let known = known.filter(|_| before.entry(index).name == entry.name);
+            known.cloned().unwrap_or_else(&new)
+        };
+        self.by_index().map(value).collect()
     }
 
     /// Takes an entry and leaves one without a name.
@@ -109,8 +141,15 @@ impl Limits {
         if self.store != other.store {
             return false;
         }
-        self.entries.len() == other.entries.len()
-            && self.entries.iter().zip(&other.entries).all(|(a, b)| a.is_same_as(b))
+        // Only one of them may know a name for which nothing is given.
+        let has_all_of = |of: &Limits, other: &Limits| {
+            let mut given = other.by_index().filter(|(_, entry)| entry.is_given());
+            given.all(|(index, entry)| {
+                let same = of.entry(index);
+                same.is_given() && entry.is_same_as(same)
+            })
+        };
+        has_all_of(self, other) && has_all_of(other, self)
     }
 
     /// Returns all limits, including those that limit nothing.

@@ -7,6 +7,7 @@ mod generation;
 mod lookup;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
+mod removal;
 mod shadow;
 #[cfg(feature = "valkey")]
 mod sharing;
@@ -35,6 +36,7 @@ pub use builder::LimitsBuilder;
 pub use entries::{LimitEntry, Location, OverrideEntry};
 pub(crate) use generation::OverrideById;
 pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
+pub(crate) use removal::LimitUse;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use sharing::sharing_faults;
 #[cfg(any(feature = "yaml", feature = "serde"))]
@@ -110,6 +112,8 @@ pub(crate) struct Entry {
     pub(crate) options: LimitOptions,
     /// Where a file gives the default.
     location: Option<SourceLine>,
+    /// The number of the generation since which the name has its index.
+    since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
 }
@@ -158,6 +162,9 @@ impl TermsIndex {
         TermsIndex(self.0.saturating_add(count))
     }
 }
+
+/// A limit that limits nothing.
+static UNNAMED: LazyLock<Entry> = LazyLock::new(Entry::unnamed);
 
 impl Limits {
     /// Returns a builder without limits.
@@ -277,11 +284,17 @@ impl Limits {
     /// Returns a limit by its index. A limit that a later reload adds is not there yet, and limits nothing.
     #[inline(always)]
     pub(crate) fn entry(&self, index: LimitIndex) -> &Entry {
-        static NOT_YET: LazyLock<Entry> = LazyLock::new(Entry::unnamed);
         match self.entries.get(index.0 as usize) {
             Some(entry) => entry,
-            None => &NOT_YET,
+            None => &UNNAMED,
         }
+    }
+
+    /// Returns the limit that had this index in an earlier generation. If a reload has forgotten its name since, another
+    /// may have the index: then this one limits nothing.
+    pub(crate) fn entry_of(&self, index: LimitIndex, generation: u64) -> &Entry {
+        let entry = self.entry(index);
+        if entry.since <= generation { entry } else { &UNNAMED }
     }
 
     /// Returns the number of limits, including those that limit nothing.
@@ -309,6 +322,7 @@ impl Entry {
             ends_ns: Vec::new(),
             options: LimitOptions::default(),
             location: None,
+            since: 0,
             notes: HashMap::default(),
         }
     }
@@ -318,8 +332,13 @@ impl Entry {
         Entry::empty("", IdFormat::String)
     }
 
-    /// Whether the limit has a default or an override, or was switched off.
+    /// Whether the limit was declared, or has an override.
     pub(crate) fn is_given(&self) -> bool {
-        self.has_default || self.is_disabled || !self.overrides.is_empty()
+        self.is_declared() || !self.overrides.is_empty()
+    }
+
+    /// Whether the limit has a default, which may be no limit, or was switched off.
+    fn is_declared(&self) -> bool {
+        self.has_default || self.is_disabled
     }
 }

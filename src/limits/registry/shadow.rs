@@ -35,13 +35,14 @@ impl Limits {
         }
     }
 
-    /// Returns the shadow limit of the limit that applies to a key, with its index and its tag.
+    /// Returns the shadow limit of the limit that applies to a key, with its index and its tag. For `generation` see
+    /// [`entry_of`](Limits::entry_of).
     pub(crate) fn shadow_of(
         &self,
-        key: KeyRef<'_>,
+        (key, generation): (KeyRef<'_>, u64),
         now_ns: u64,
     ) -> Option<(LimitIndex, &Limit, LimitTag)> {
-        let entry = self.entry(key.limit);
+        let entry = self.entry_of(key.limit, generation);
         let (_, tag) = entry.limit_for(key.id, now_ns)?;
         let index = entry.shadow_beside(tag)?;
         let (limit, tag) = self.entry(index).limit_for(key.id, now_ns)?;

@@ -280,6 +280,8 @@ pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<Str
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::limits::IdFormat;
 
@@ -303,11 +305,11 @@ mod tests {
         let none = Limits::builder().build();
         let first = with("redis://a", "x:");
         for other in [&none, &with("redis://b", "x:"), &with("redis://a", "y:")] {
-            let error = other.clone().following(&first).unwrap_err();
+            let error = other.clone().following(&first, 1, &HashSet::new()).unwrap_err();
             assert!(error.to_string().contains("restart the program"), "{error}");
-            assert!(first.clone().following(other).is_err());
+            assert!(first.clone().following(other, 1, &HashSet::new()).is_err());
         }
-        assert!(with("redis://a", "x:").following(&first).is_ok());
+        assert!(with("redis://a", "x:").following(&first, 1, &HashSet::new()).is_ok());
     }
 
     #[test]

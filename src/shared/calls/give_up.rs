@@ -16,6 +16,7 @@ use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::Leases;
 use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::store::key::Key;
+use crate::store::pin;
 
 /// The most leases that one call to the store gives up.
 const A_CALL: usize = 64;
@@ -76,17 +77,17 @@ impl Limiter {
     /// Takes all leases out of their words; returns the members of a batch that gives them up.
     fn take_leases(&self) -> Vec<StoreMember> {
         let Some(leases) = self.inner.leases() else { return Vec::new() };
-        let now_ns = self.inner.clock.now_ns();
+        let (now_ns, generation) = (self.inner.clock.now_ns(), self.generation());
         let ends = leases.give_up_all(|key| self.take_word(leases, key, now_ns));
-        self.giving_back_all(ends, now_ns)
+        self.giving_back_all(ends, now_ns, generation)
     }
 
     /// Begins to return the leases that end soon. Returns their number, and when the next ones are to be returned.
     pub(super) fn return_ending_leases(&self) -> (usize, Option<u64>) {
         let Some(leases) = self.inner.leases() else { return (0, None) };
-        let now_ns = self.inner.clock.now_ns();
+        let (now_ns, generation) = (self.inner.clock.now_ns(), self.generation());
         let (ends, next_ns) = leases.take_ending(now_ns, |key| self.take_word(leases, key, now_ns));
-        (self.begin_to_give_back(self.giving_back_all(ends, now_ns)), next_ns)
+        (self.begin_to_give_back(self.giving_back_all(ends, now_ns, generation)), next_ns)
     }
 
     /// Begins to give leases back, and waits for nothing. Returns their number.
@@ -115,8 +116,20 @@ impl Limiter {
         })
     }
 
-    fn giving_back_all(&self, ends: Vec<(Key, LeaseEnd)>, now_ns: u64) -> Vec<StoreMember> {
-        ends.into_iter().filter_map(|(key, end)| self.giving_back(&key, end, now_ns)).collect()
+    /// Returns the number of the limits' generation.
+    fn generation(&self) -> u64 {
+        self.inner.generation.get(&pin()).number
+    }
+
+    /// Makes the members that give back leases, which were taken in `generation` or later.
+    fn giving_back_all(
+        &self,
+        ends: Vec<(Key, LeaseEnd)>,
+        now_ns: u64,
+        generation: u64,
+    ) -> Vec<StoreMember> {
+        let giving_back = |(key, end)| self.giving_back(&key, end, now_ns, generation);
+        ends.into_iter().filter_map(giving_back).collect()
     }
 
     /// Sees to it that leases are returned before they end, as long as there are any.
@@ -129,12 +142,18 @@ impl Limiter {
         }
     }
 
-    fn giving_back(&self, key: &Key, end: LeaseEnd, now_ns: u64) -> Option<StoreMember> {
+    fn giving_back(
+        &self,
+        key: &Key,
+        end: LeaseEnd,
+        now_ns: u64,
+        generation: u64,
+    ) -> Option<StoreMember> {
         let inner = &*self.inner;
         let handle = &inner.part()?.handle;
         inner.with_view(|view| {
             let key = key.as_ref();
-            let entry = view.generation.limits.entry(key.limit);
+            let entry = view.generation.limits.entry_of(key.limit, generation);
             let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
             let (Some((limit, tag)), Some(length)) = (applies, entry.sharing().lease()) else {
                 return Ok(None);

@@ -121,7 +121,13 @@ impl Leases {
         }
         let is_full = all.len() >= self.max_keys;
         let held = match all.get_mut(bucket.name) {
-            Some(held) => held,
+            Some(held) => {
+                if held.key.as_ref() != bucket.key.key {
+                    // The limit's name was forgotten with all its leases, and has another index since it is back.
+                    held.key = Key::new(bucket.key.key);
+                }
+                held
+            }
             None if is_full => return Ok(None),
             None => {
                 let new = Held::new(Key::new(bucket.key.key));

@@ -100,6 +100,39 @@ fn calls_that_are_not_sent_keep_the_lease() {
     assert_eq!(held(), 0, "the store may have got the call, and ended the lease");
 }
 
+/// A forgotten name has another index when it is back, and another limit may have its old one.
+#[test]
+fn leases_follow_a_forgotten_names_index() {
+    let node = leasing(1_000);
+    node.take_lease("a");
+    let Leasing { limiter, hand, own, all, .. } = node;
+    drop((own, all));
+    let named = |names: &[&str]| {
+        let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+        let limit = Limit::new(20, 1, MINUTE).unwrap();
+        let add = |builder: crate::limits::LimitsBuilder, name: &&str| {
+            builder.limit_with(name, IdFormat::String, limit.clone(), leased.clone()).unwrap()
+        };
+        names.iter().fold(Limits::builder(), add).build()
+    };
+    assert_eq!(limiter.reload(named(&["Other"])).unwrap().removed, ["Own", "All"]);
+    limiter.reload(named(&["Other", "More", "Still", "All"])).unwrap();
+    let handles = ["More", "Still", "All"].map(|name| limiter.shared(name).unwrap());
+    let spend = |handle: &SharedLimit| {
+        hand.advance(MS);
+        assert!(block_on(handle.spend("a", 1)).unwrap().allowed());
+    };
+    for handle in &handles {
+        spend(handle);
+        spend(handle);
+        spend(handle);
+    }
+    block_on(limiter.give_leases_back()).unwrap();
+    let left = handles.each_ref().map(|it| block_on(it.check("a", 0)).unwrap().remaining());
+    // The store knows nothing of the reloads: two units of All were spent before.
+    assert_eq!(left, [Some(17), Some(17), Some(15)]);
+}
+
 /// A reset and a refund give nothing back that a node still holds, and say so.
 #[test]
 fn resets_and_refunds_show_what_nodes_hold() {

@@ -1,0 +1,71 @@
+//! Forgets the names of limits that callers no longer use, so that their indices can be given to new names.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::core::generation::Generation;
+use crate::core::state::LimiterState;
+use crate::limits::{LimitUse, Limits};
+use crate::observe::tally::Tally;
+use crate::store::key::LimitIndex;
+
+/// Limits that a reload takes away and that have no handle. No caller gets a handle of them until this is dropped.
+#[derive(Default)]
+pub(super) struct Closed {
+    tallies: HashMap<LimitIndex, Arc<Tally>>,
+    /// Those whose names lose their index.
+    forgotten: HashSet<LimitIndex>,
+    /// The limits that have blocks. Their names keep their index.
+    blocked: HashSet<LimitIndex>,
+}
+
+impl Closed {
+    /// Closes the limits that are lost by a reload to `new`.
+    pub(super) fn new(inner: &LimiterState, now: &Generation, new: &Limits) -> Closed {
+        let mut closed = Closed::default();
+        for index in now.limits.lost_by(new) {
+            let tally = now.tallies.of(index);
+            if tally.handles.close() {
+                closed.tallies.insert(index, tally.clone());
+            }
+        }
+        // Only a handle can add a block. So a closed limit gets no more of them.
+        if !closed.tallies.is_empty() && inner.blocks.is_any() {
+            let blocks = inner.blocks.all(inner.clock.now_ns());
+            closed.blocked = blocks.iter().map(|block| block.key.as_ref().limit).collect();
+        }
+        let left = closed.tallies.keys().copied();
+        let left = left.filter(|&index| now.limits.is_left_by(new, index));
+        closed.forgotten = left.filter(|index| !closed.blocked.contains(index)).collect();
+        closed
+    }
+
+    /// Returns the limits whose names are forgotten.
+    pub(super) fn forgotten(&self) -> &HashSet<LimitIndex> {
+        &self.forgotten
+    }
+
+    /// Returns what uses a limit that is lost.
+    pub(super) fn use_of(&self, index: LimitIndex) -> LimitUse {
+        if !self.tallies.contains_key(&index) {
+            // Even if the handle is dropped by now: another may come.
+            LimitUse::Handles
+        } else if self.blocked.contains(&index) {
+            LimitUse::Blocks
+        } else {
+            LimitUse::Nothing
+        }
+    }
+
+    /// Leaves the limits that are forgotten closed for good: the new limits are published.
+    pub(super) fn forget(mut self) {
+        let forgotten = std::mem::take(&mut self.forgotten);
+        self.tallies.retain(|index, _| !forgotten.contains(index));
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.tallies.values().for_each(|tally| tally.handles.reopen());
+    }
+}

@@ -1,0 +1,109 @@
+//! Counts the users of a thing, and closes the count when there are none.
+
+use crate::util::sync::{FigureUsize, Ordering};
+
+/// The number of users of a thing. A closed count has none and takes none.
+///
+/// All changes are of one atomic, so that each meets the count open or closed. That is why it is one that loom does not
+/// explore: models would take many steps more.
+#[derive(Debug)]
+pub(crate) struct UserCount(FigureUsize);
+
+impl UserCount {
+    const CLOSED: usize = 1 << (usize::BITS - 1);
+
+    /// Makes an open count of no users.
+    pub(crate) const fn new() -> UserCount {
+        UserCount(FigureUsize::new(0))
+    }
+
+    /// Counts one more user. Returns false, and counts none, if the count is closed.
+    pub(crate) fn add(&self) -> bool {
+        // Acquire: pairs with `reopen`. Relaxed: a load decides nothing. Repeats only if another thread has changed the
+        // count.
+        let added = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |count| {
+            (count != Self::CLOSED).then_some(count + 1)
+        });
+        added.is_ok()
+    }
+
+    /// Counts one more user. The caller is a user, so that the count is open.
+    pub(crate) fn add_beside(&self) {
+        // Relaxed: publishes nothing.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one user less.
+    pub(crate) fn remove(&self) {
+        // Release: pairs with `close`, which then comes after all that the user did.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Closes the count if there are no users. Returns whether this call has closed it.
+    pub(crate) fn close(&self) -> bool {
+        // Acquire: pairs with `remove`. Relaxed: a failure decides nothing about the users' work.
+        self.0.compare_exchange(0, Self::CLOSED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Opens a count that this thread has closed.
+    pub(crate) fn reopen(&self) {
+        // Release: pairs with `add`, which then comes after all that was done while the count was closed.
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::util::sync::Switch;
+
+    #[test]
+    fn a_count_closes_only_without_users() {
+        let count = UserCount::new();
+        assert!(count.add());
+        count.add_beside();
+        count.remove();
+        assert!(!count.close());
+        count.remove();
+        assert!(count.close());
+        assert!(!count.close() && !count.add());
+        count.reopen();
+        assert!(count.add());
+    }
+
+    /// A thread that is a user never finds the count closed by another.
+    #[test]
+    fn no_user_beside_a_closed_count() {
+        let (count, closed, stop) = (UserCount::new(), Switch::new(false), Switch::new(false));
+        let used: usize = thread::scope(|scope| {
+            let users: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut used = 0;
+                        while !stop.load(Ordering::Relaxed) {
+                            if count.add() {
+                                used += 1;
+                                assert!(!closed.load(Ordering::Acquire), "a user while closed");
+                                count.remove();
+                            }
+                        }
+                        used
+                    })
+                })
+                .collect();
+            for _ in 0..20_000 {
+                if count.close() {
+                    closed.store(true, Ordering::Release);
+                    thread::yield_now();
+                    closed.store(false, Ordering::Release);
+                    count.reopen();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            users.into_iter().map(|user| user.join().unwrap()).sum()
+        });
+        assert!(used > 0);
+    }
+}
