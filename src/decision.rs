@@ -50,7 +50,9 @@ impl Verdict {
     const BLOCKED: u64 = 1 << 63;
     /// Is set in a denial by a node that cannot ask the store of a shared limit in time.
     const OVERLOADED: u64 = 1 << 62;
-    const REASONS: u64 = Verdict::BLOCKED | Verdict::OVERLOADED;
+    /// Is set in a denial because the id has no bucket, and the table no room for one.
+    const OUT_OF_ROOM: u64 = 1 << 61;
+    const REASONS: u64 = Verdict::BLOCKED | Verdict::OVERLOADED | Verdict::OUT_OF_ROOM;
 
     /// Memory bounds the position far below [`Verdict::BLOCKED`].
     fn denied_by(position: usize) -> Verdict {
@@ -67,6 +69,10 @@ impl Verdict {
 
     pub(crate) fn is_overloaded(self) -> bool {
         self.is_denied() && self.0.get() & Verdict::OVERLOADED != 0
+    }
+
+    fn is_out_of_room(self) -> bool {
+        self.is_denied() && self.0.get() & Verdict::OUT_OF_ROOM != 0
     }
 
     /// Returns the denial of another member, for the same reason.
@@ -268,6 +274,38 @@ impl Decision {
         self.verdict.is_blocked()
     }
 
+    /// Whether the call was denied because the id has no bucket and the full table has no room for one; for a batch, the id
+    /// of the member that denied it. The id has not used up its units. [`AtCap`](crate::options::AtCap) says when such
+    /// calls are denied.
+    ///
+    /// `retry_in` is then the time after which there can be room: until one of the buckets that the call has looked at is
+    /// full again and can be dropped. Other ids may take the room first.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::options::AtCap;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    ///
+    /// let limit = Limit::new(10, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
+    /// let (clock, hand) = Clock::manual();
+    /// let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Deny).clock(clock);
+    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// assert!(users.spend("alice", 3)?.allowed());
+    /// let denied = users.spend("bob", 1)?;
+    /// assert!(denied.out_of_room());
+    /// assert_eq!(denied.retry_in(), Duration::from_secs(180)); // then alice's bucket is full
+    /// hand.advance(denied.retry_in());
+    /// assert!(users.spend("bob", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[inline]
+    pub fn out_of_room(&self) -> bool {
+        self.verdict.is_out_of_room()
+    }
+
     /// Whether less than a fifth of `burst` remains: `5 * remaining < burst`.
     #[inline(always)]
     pub(crate) fn is_near(&self, burst: u64) -> bool {
@@ -275,6 +313,18 @@ impl Decision {
         // a product that does not fit in a word is above any `left`. A burst is not 0.
         let enough = burst.wrapping_sub(1) / 5 + 1;
         enough.checked_mul(self.unit).is_none_or(|enough| self.left < enough)
+    }
+
+    /// Counts the figures of a decision as of a later time from the call's own reading of the clock, which is `ahead_ns`
+    /// earlier: for a caller whose clock is behind a sweep's.
+    #[inline]
+    pub(crate) fn seen_earlier(self, ahead_ns: u64) -> Decision {
+        let later = |ns: u64| if ns == 0 { 0 } else { ns.saturating_add(ahead_ns) };
+        Decision {
+            retry_in_ns: later(self.retry_in_ns),
+            reset_in_ns: later(self.reset_in_ns),
+            ..self
+        }
     }
 
     /// Turns a denial into an allowance with the same figures: the answer of a limit in shadow mode.
@@ -296,6 +346,13 @@ impl Decision {
     #[cfg(feature = "http")]
     pub(crate) fn waiting_longer(self, by: Duration) -> Decision {
         Decision { retry_in_ns: self.retry_in_ns.saturating_add(saturating_ns(by)), ..self }
+    }
+
+    /// Denies a call for an id without a bucket, for which there can be room in `wait_ns`.
+    pub(crate) fn without_room(wait_ns: u64) -> Decision {
+        let wait_ns = wait_ns.max(1);
+        let verdict = Verdict(Verdict::denied_by(0).0 | Verdict::OUT_OF_ROOM);
+        Decision { verdict, left: 0, unit: 1, retry_in_ns: wait_ns, reset_in_ns: wait_ns }
     }
 
     /// Turns a spend's decision into the denial by a block that ends in `left_ns`.
@@ -349,6 +406,9 @@ impl fmt::Debug for Decision {
         let mut shown = f.debug_struct("Decision");
         if self.verdict.is_overloaded() {
             shown.field("overloaded", &true);
+        }
+        if self.verdict.is_out_of_room() {
+            shown.field("out_of_room", &true);
         }
         shown
             .field("allowed", &self.allowed())

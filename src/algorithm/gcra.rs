@@ -89,6 +89,15 @@ impl Gcra {
         Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns)
     }
 
+    /// Computes the decision of an allowed charge of `cost` units that wrote `tat_ns` as of a later time than `now_ns`,
+    /// the caller's. The next call decides by `now_ns`.
+    pub(crate) fn decision_after(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Decision {
+        let (limit_ns, next_ns) =
+            (now_ns + self.burst_offset_ns, tat_ns + self.emission_interval_ns * cost);
+        let left = self.units(limit_ns.saturating_sub(tat_ns));
+        Decision::new(true, left, next_ns.saturating_sub(limit_ns), tat_ns.saturating_sub(now_ns))
+    }
+
     /// Returns the TAT that is `by_ns` earlier, at the earliest `now_ns`, where the bucket is full. `None` if it does not
     /// change.
     pub(crate) fn lowered(tat_ns: u64, now_ns: u64, by_ns: u64) -> Option<u64> {

@@ -24,8 +24,8 @@ struct Level {
     /// The time of the last drip; the present if the bucket is empty.
     last_drip_ms: u64,
     now_ms: u64,
-    /// The time until the word's own time, if the word has more units than the size; else 0. Debt keeps its time when the
-    /// clock goes back, so its waits count from the present, not from the word's time.
+    /// The time until the word's own time, if the clock went back behind it; else 0. Waits count from the present, so
+    /// it is part of them.
     ahead_ms: u64,
 }
 
@@ -42,13 +42,12 @@ impl LeakyBucket {
     fn level(&self, word: u64, now_ns: u64) -> Level {
         let timed = TimedCount::from_word(word);
         let now_ms = timed.now_ms(now_ns);
+        let ahead_ms = now_ms - ms_of(now_ns);
         let drips = (now_ms - timed.at_ms) / self.drip_rate_ms;
         let counter = timed.count.saturating_sub(drips.saturating_mul(u64::from(self.drip_size)));
         if counter == 0 {
-            return Level { counter, last_drip_ms: now_ms, now_ms, ahead_ms: 0 };
+            return Level { counter, last_drip_ms: now_ms, now_ms, ahead_ms };
         }
-        let is_beyond = timed.count > self.size();
-        let ahead_ms = if is_beyond { timed.at_ms.saturating_sub(ms_of(now_ns)) } else { 0 };
         // At most the present: `drips` is the quotient above.
         let last_drip_ms = timed.at_ms + drips * self.drip_rate_ms;
         Level { counter, last_drip_ms, now_ms, ahead_ms }

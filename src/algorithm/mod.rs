@@ -55,7 +55,7 @@ pub struct Outcome {
 ///   such a word counts as `None`.
 /// * **Time.** `now_ns` is nanoseconds since the clock's origin, from 1 to 2^62 - 1. It can be earlier than the time at
 ///   which the word was written: a thread was slow, or the clock went back. Then the word's own time counts as the
-///   present. A call that is denied at some time is also denied at every earlier time.
+///   present, but `retry_in` and `reset_in` count from `now_ns`. A call that is denied at some time is also denied at every earlier time.
 /// * **Full.** A bucket for which [`is_full`](Algorithm::is_full) is true stays full until it is charged. From then on
 ///   every answer for its word equals the answer for 0. The limiter may drop a full bucket at any moment; the next call
 ///   on its key starts from 0. `is_full` is false at a time before the word's own time.
@@ -227,7 +227,7 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
 
     /// A lower bound, at least 1, on the time in ns from a charge until the bucket can be full again. The limiter uses it
     /// only when the table is full: to rule out that a key's bucket was charged and dropped during one call, and as the
-    /// `retry_in` of a new key that is denied.
+    /// `retry_in` of a new key that is denied if no other bucket says when there is room.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -202,12 +202,15 @@ impl Rule {
         self.algorithm().unit_ns().max(1)
     }
 
-    /// The `retry_in` of a new key that the full table denies: about the time in which other keys' units come back.
-    pub(crate) fn wait_for_room_ns(&self) -> u64 {
+    /// The time in which an empty bucket fills.
+    pub(crate) fn fills_in_ns(&self) -> u64 {
         match self {
-            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
+            Rule::Gcra(gcra) => gcra.burst_offset_ns(),
             Rule::Window(window) => ms_to_ns(window.window_ms),
-            Rule::LeakyBucket(leaky) => ms_to_ns(leaky.drip_rate_ms),
+            Rule::LeakyBucket(leaky) => {
+                let drips = u64::from(leaky.size.div_ceil(leaky.drip_size));
+                ms_to_ns(drips.saturating_mul(leaky.drip_rate_ms))
+            }
             Rule::Custom(_) => self.unit_ns(),
         }
     }

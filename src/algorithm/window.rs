@@ -40,8 +40,8 @@ struct Current {
     elapsed_ms: u64,
     start_ms: u64,
     now_ms: u64,
-    /// The time until the word's own time, if more than a quota is used; else 0. Windows that are used up by debt keep their
-    /// times when the clock goes back, so their waits count from the present, not from the word's time.
+    /// The time until the word's own time, if the clock went back behind it; else 0. Waits count from the present, so
+    /// it is part of them.
     ahead_ms: u64,
 }
 
@@ -68,19 +68,19 @@ impl Window {
         let timed = TimedCount::from_word(word);
         let now_ms = timed.now_ms(now_ns);
         let elapsed_ms = now_ms - timed.at_ms;
-        let (mut used, mut start_ms, mut ahead_ms) = (timed.count, timed.at_ms, 0);
+        let (mut used, mut start_ms) = (timed.count, timed.at_ms);
         if used > self.quota() {
             // Each window that has passed held a quota of them.
             let windows = elapsed_ms / self.window_ms;
             used = used.saturating_sub(windows.saturating_mul(self.quota()));
             start_ms += windows * self.window_ms;
-            ahead_ms = timed.at_ms.saturating_sub(ms_of(now_ns));
         } else if elapsed_ms >= self.window_ms {
             used = 0;
         }
         if used == 0 {
             start_ms = now_ms;
         }
+        let ahead_ms = now_ms - ms_of(now_ns);
         Current { used, elapsed_ms: now_ms - start_ms, start_ms, now_ms, ahead_ms }
     }
 
@@ -99,8 +99,9 @@ impl Window {
             (last + 1, 0, (last + 1).saturating_mul(quota).saturating_add(cost))
         };
         let at_ms = windows.saturating_mul(window_ms).saturating_add(at_ms);
-        let wait_ms = at_ms.saturating_sub(current.elapsed_ms).saturating_add(current.ahead_ms);
-        Fit { wait_ms, used }
+        let wait_ms = at_ms.saturating_sub(current.elapsed_ms);
+        let ahead_ms = if wait_ms == 0 { 0 } else { current.ahead_ms };
+        Fit { wait_ms: wait_ms.saturating_add(ahead_ms), used }
     }
 
     /// The time from a window's start until `used` units may be used; the window's length if that is not within it.

@@ -8,9 +8,11 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 
 /// How calls for untracked keys are decided while the table is full.
 ///
-/// A key is untracked if it has no bucket. The table is full if it has
-/// [`max_keys`](crate::LimiterOptions::max_keys) buckets and the call found none that is full and can be dropped. A
-/// bucket that is not full is never dropped.
+/// A key is untracked if it has no bucket. The table is full for a limit if the limit's [part of
+/// `max_keys`](crate::LimiterOptions::max_keys#the-parts-of-limits) and the common places are taken, and the call found no
+/// bucket that is full and can be dropped. A bucket that is not full is never dropped.
+///
+/// An id with an override of its own always gets a bucket, beside `max_keys`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,13 +33,14 @@ pub enum AtCap {
     /// other keys have used the units. When a key gets its own bucket, that bucket starts with the overflow bucket's
     /// debt.
     ///
-    /// The overflow bucket has the limit's default. A call is denied if its id or its account has an override, or if it
-    /// has a factor: its debt cannot be counted in its units. A batch in which several untracked ids of one
+    /// The overflow bucket has the limit's default. A call is denied for [lack of
+    /// room](crate::Decision::out_of_room) if only the account of its id has an override, whose ids no file bounds, or if
+    /// it has a factor: its debt cannot be counted in the default's units. A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.
     #[default]
     Share,
-    /// Calls for untracked keys are denied.
+    /// Calls for untracked keys are denied for [lack of room](crate::Decision::out_of_room).
     Deny,
     /// Calls for untracked keys are allowed, and charged to no bucket.
     Allow,

@@ -11,6 +11,46 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 impl LimitsView<'_> {
+    /// Whether calls for a key without a bucket are denied while the table is full.
+    fn is_denied_at_cap(self, key: &StoreKey<'_>, limit: &Limit) -> bool {
+        match self.inner.overflow.at_cap {
+            AtCap::Deny => true,
+            // The overflow bucket's word is in the units of one limit: the default, without a factor.
+            AtCap::Share => !self.generation.limits.is_default(key.tag, limit),
+            AtCap::Allow => false,
+        }
+    }
+
+    /// Returns the decision of a spend of a key without a bucket that is not charged, because the table has no room for the
+    /// bucket.
+    pub(super) fn look_at_cap(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Option<Decision> {
+        let is_allowed = self.inner.overflow.at_cap == AtCap::Allow;
+        if !is_allowed && !self.is_denied_at_cap(key, limit) {
+            return None;
+        }
+        match self.inner.store.room_in_ns(key.tag, now_ns, &self) {
+            Some(0) => None,
+            _ if is_allowed => Some(ask(0, now_ns).decision),
+            wait_ns => Some(self.without_room(key, wait_ns)),
+        }
+    }
+
+    /// The denial of a key without a bucket. If no bucket tells when there is room, it is the time in which an empty bucket
+    /// of the limit's default fills: by then the limit's own buckets are full.
+    fn without_room(self, key: &StoreKey<'_>, wait_ns: Option<u64>) -> Decision {
+        let limits = &self.generation.limits;
+        let default = limits.default_tag(key.key.limit).and_then(|tag| limits.limit_at(tag));
+        let of_key = || limits.limit_at(key.tag);
+        let limit = || default.or_else(of_key).map_or(1, |limit| limit.rule().fills_in_ns());
+        Decision::without_room(wait_ns.unwrap_or_else(limit))
+    }
+
     /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may
     /// have had one.
     #[cold]
@@ -22,53 +62,46 @@ impl LimitsView<'_> {
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Option<Spent>, Outdated> {
         let counts = &self.inner.overflow.counts;
-        let denied = || {
+        if self.is_denied_at_cap(key, limit) {
             counts.count_denied();
-            let wait_ns = limit.rule().wait_for_room_ns();
-            let decision = Decision::new(false, (0, 1), wait_ns, wait_ns);
-            Ok(Some(Spent::nothing(decision)))
-        };
-        match self.inner.overflow.at_cap {
-            AtCap::Deny => denied(),
-            // The overflow bucket's word is in the units of one limit: the default, without a factor.
-            AtCap::Share if !self.generation.limits.is_default(key.tag, limit) => denied(),
-            AtCap::Allow => {
-                counts.count_allowed();
-                let decision = ask(0, now_ns).decision;
-                Ok(Some(Spent::nothing(decision)))
-            }
-            AtCap::Share => {
-                let index = key.key.limit;
-                let floor_ns = self.inner.store.floor_ns();
-                let at_ns = now_ns.max(floor_ns);
-                let mut word = 0;
-                self.generation.update_overflow(index, |current| {
-                    word = current;
-                    ask(current, at_ns).word
-                })?;
-                let to = ChargedTo::Overflow;
-                let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
-                self.inner.overflow.fence();
-                // The key may have got a cell since. Or it had one that was charged after `at_ns`, became full and was
-                // dropped: that takes at least the time in which a unit comes back.
-                let unit_ns = limit.rule().unit_ns();
-                let had_cell = || {
-                    let dropped_ns = self.inner.store.floor_ns();
-                    dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
-                };
-                let has_cell = || match self.inner.store.look(key, &self) {
-                    Ok(word) => word.is_some(),
-                    // Unknown: treated as if it had one.
-                    Err(Outdated) => true,
-                };
-                if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
-                    coverage::hit(Race::SharedRolledBack);
-                    self.undo_overflow(key, word, spent);
-                    return Ok(None);
-                }
-                counts.count_overflowed();
-                Ok(Some(spent))
-            }
+            let wait_ns = self.inner.store.room_in_ns(key.tag, now_ns, &self);
+            // There is room by now, but there was none.
+            let wait_ns = wait_ns.map(|ns| if ns == 0 { limit.rule().unit_ns() } else { ns });
+            return Ok(Some(Spent::nothing(self.without_room(key, wait_ns))));
         }
+        if self.inner.overflow.at_cap == AtCap::Allow {
+            counts.count_allowed();
+            return Ok(Some(Spent::nothing(ask(0, now_ns).decision)));
+        }
+        let index = key.key.limit;
+        let floor_ns = self.inner.store.floor_ns();
+        let at_ns = now_ns.max(floor_ns);
+        let mut word = 0;
+        self.generation.update_overflow(index, |current| {
+            word = current;
+            ask(current, at_ns).word
+        })?;
+        let to = ChargedTo::Overflow;
+        let spent = Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
+        self.inner.overflow.fence();
+        // The key may have got a cell since. Or it had one that was charged after `at_ns`, became full and was
+        // dropped: that takes at least the time in which a unit comes back.
+        let unit_ns = limit.rule().unit_ns();
+        let had_cell = || {
+            let dropped_ns = self.inner.store.floor_ns();
+            dropped_ns > at_ns && dropped_ns - floor_ns >= unit_ns
+        };
+        let has_cell = || match self.inner.store.look(key, &self) {
+            Ok(word) => word.is_some(),
+            // Unknown: treated as if it had one.
+            Err(Outdated) => true,
+        };
+        if !fault::active(Fault::NoSecondLook) && (has_cell() || had_cell()) {
+            coverage::hit(Race::SharedRolledBack);
+            self.undo_overflow(key, word, spent);
+            return Ok(None);
+        }
+        counts.count_overflowed();
+        Ok(Some(spent))
     }
 }

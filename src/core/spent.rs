@@ -32,10 +32,17 @@ pub(crate) enum ChargedTo {
 }
 
 impl Spent {
-    /// Records the outcome of a charge by `rule`.
-    pub(crate) fn new(rule: &Rule, outcome: Outcome, now_ns: u64, to: ChargedTo) -> Spent {
-        let charge = outcome.word.map(|word| Charge { word, now_ns, mark: rule.charge_mark(word) });
-        Spent { decision: outcome.decision, charge, to }
+    /// Records the outcome of a charge by `rule` at `at_ns`. The decision's figures count from `now_ns`, the call's own
+    /// reading of the clock, which may be earlier.
+    pub(crate) fn new(
+        rule: &Rule,
+        outcome: Outcome,
+        (at_ns, now_ns): (u64, u64),
+        to: ChargedTo,
+    ) -> Spent {
+        let mark = |word| Charge { word, now_ns: at_ns, mark: rule.charge_mark(word) };
+        let decision = outcome.decision.seen_earlier(at_ns - now_ns);
+        Spent { decision, charge: outcome.word.map(mark), to }
     }
 
     pub(crate) fn nothing(decision: Decision) -> Spent {

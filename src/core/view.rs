@@ -44,6 +44,12 @@ impl Rules for LimitsView<'_> {
         })
     }
 
+    fn full_in_ns(&self, key: CellKey<'_>, tag: LimitTag, word: u64, at_ns: u64) -> Option<u64> {
+        // As in `owed`.
+        let full_in = AssertUnwindSafe(|| self.generation.full_in_ns(key, tag, word, at_ns));
+        catch_unwind(full_in).ok()
+    }
+
     fn may_sweep_at(&self, now_ns: u64) -> bool {
         self.inner.may_sweep_at(now_ns)
     }
@@ -152,16 +158,31 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// Computes a decision by `ask` on the word of `key`, and writes nothing.
+    /// Computes a decision about `cost` units by `ask` on the word of `key`, and writes nothing.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,
+        (limit, cost): (&Limit, u64),
         now_ns: u64,
-        ask: impl FnOnce(u64, u64) -> Outcome,
+        ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
-        let word = self.inner.store.look(key, &self)?.unwrap_or(0);
-        let (word, at_ns) = self.starting_state(key, word, now_ns)?;
-        Ok(ask(word, at_ns).decision)
+        let word = self.inner.store.look(key, &self)?;
+        if word.is_none()
+            && cost > 0
+            && let Some(decision) = self.look_at_cap(key, limit, now_ns, &ask)
+        {
+            return Ok(decision);
+        }
+        let is_known = word.is_some();
+        let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;
+        let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
+        let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && decision.allowed() && cost > 0);
+        // A spend would charge the overflow bucket, whose next call is decided as of the same time.
+        let has_room = || self.inner.store.room_in_ns(key.tag, now_ns, &self) == Some(0);
+        let gcra = gcra.filter(|_| is_known || has_room());
+        Ok(gcra.map_or(decision, |gcra| {
+            gcra.decision_after(gcra.charge(word, at_ns, cost).spent_ns, now_ns, cost)
+        }))
     }
 
     /// Charges `cost` units if the bucket has them. Returns the decision, the charge and its bucket.
@@ -172,7 +193,15 @@ impl<'g> LimitsView<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
-        self.charge(key, limit, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, cost))
+        let mut spent =
+            self.charge(key, limit, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?;
+        if let (Some(gcra), Some(charge)) = (limit.rule().gcra(), spent.charge)
+            && charge.now_ns > now_ns
+            && spent.to == ChargedTo::OwnCell
+        {
+            spent.decision = gcra.decision_after(charge.word, now_ns, cost);
+        }
+        Ok(spent)
     }
 
     /// Stores the word that `ask` computes from the word of `key`. Returns the decision, the charge and its bucket.
@@ -212,7 +241,7 @@ impl<'g> LimitsView<'g> {
             match self.change(key, Absent::Insert, now_ns, &ask) {
                 Ok(RuleInput { word, at_ns, is_new }) => {
                     let to = ChargedTo::OwnCell;
-                    let spent = Spent::new(limit.rule(), again(word, at_ns), at_ns, to);
+                    let spent = Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
                     if spent.charge.is_none() && is_new && word != 0 {
                         // Denied by the overflow bucket's debt: a new bucket without it would have allowed the call.
                         self.inner.overflow.counts.count_overflowed();
@@ -239,14 +268,14 @@ impl<'g> LimitsView<'g> {
         match self.change(key, Absent::Leave, now_ns, &ask) {
             // The key has no bucket. Its debt from the overflow bucket is the debt of other keys as well, and stays.
             Ok(RuleInput { word, at_ns, is_new: true }) if word != 0 => {
-                Ok(limit.rule().refund(word, at_ns, 0).decision)
+                Ok(limit.rule().refund(word, at_ns, 0).decision.seen_earlier(at_ns - now_ns))
             }
             Ok(RuleInput { word, at_ns, .. }) => {
                 self.inner.forget_places(key.key, key.fingerprint);
-                Ok(ask(word, at_ns).decision)
+                Ok(ask(word, at_ns).decision.seen_earlier(at_ns - now_ns))
             }
             Err(UpdateError::Outdated) => Err(Outdated),
-            Err(UpdateError::TableFull) => self.look(key, now_ns, ask),
+            Err(UpdateError::TableFull) => self.look(key, (limit, 0), now_ns, ask),
         }
     }
 
@@ -287,7 +316,7 @@ impl<'g> LimitsView<'g> {
         let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
         // Without units nothing is refunded, and vacant places stay.
         if cost == 0 {
-            self.look(key, now_ns, ask)
+            self.look(key, (limit, 0), now_ns, ask)
         } else {
             self.refund_by(key, limit, now_ns, ask)
         }

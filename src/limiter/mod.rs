@@ -112,6 +112,11 @@ impl Limiter {
 
     /// Makes a limiter with the given [options](LimiterOptions), whose example shows it.
     ///
+    /// # Panics
+    ///
+    /// Where [`try_with_options`](Limiter::try_with_options) returns an error: only if limits have a
+    /// [`max_keys`](crate::limits::LimitOptions::max_keys) of their own.
+    ///
     /// # Example
     ///
     /// ```
@@ -120,7 +125,32 @@ impl Limiter {
     /// let limiter = Limiter::with_options(Limits::builder().build(), options);
     /// assert!(limiter.counters().is_counting);
     /// ```
+    #[track_caller]
     pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
+        Limiter::try_with_options(limits, options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes a limiter with the given options, like [`with_options`](Limiter::with_options).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_limit`] if the limits have [`max_keys`](crate::limits::LimitOptions::max_keys) that are more in
+    /// all than the limiter's [`max_keys`](LimiterOptions::max_keys).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::LimitOptions;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let own = LimitOptions::default().max_keys(2_000);
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, own)?.build();
+    /// let error = Limiter::try_with_options(limits, LimiterOptions::default().max_keys(1_000)).unwrap_err();
+    /// assert!(error.is_invalid_limit());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn try_with_options(limits: Limits, options: LimiterOptions) -> Result<Limiter, Error> {
         let store = Store::new(options.engine, options.size());
         Limiter::with_store(limits, store, options, CarryOver::default())
     }
@@ -132,7 +162,8 @@ impl Limiter {
         store: Store,
         options: LimiterOptions,
         debt: CarryOver,
-    ) -> Limiter {
+    ) -> Result<Limiter, Error> {
+        store.divide(&limits.parts(store.max_keys())?);
         let overflow = Overflow::new(options.at_cap);
         let is_counting = options.is_counting();
         let max_keys = options.size().max_keys;
@@ -161,7 +192,7 @@ impl Limiter {
             denials: (options.log_denials > 0).then(|| Denials::new(options.log_denials)),
             generation: Published::new(Arc::new(generation)),
         };
-        Limiter { inner: Arc::new(inner) }
+        Ok(Limiter { inner: Arc::new(inner) })
     }
 
     /// Returns a handle for the limit `name`. Take it once and keep it: calls on a handle look up no name.

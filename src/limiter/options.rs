@@ -100,8 +100,30 @@ impl LimiterOptions {
         LimiterOptions { engine, ..self }
     }
 
-    /// Sets the cap: the most buckets that the limiter keeps at once, for all its limits together. Any number; with 0
-    /// the table is always full ([`at_cap`](LimiterOptions::at_cap)). Default: 16,777,216.
+    /// Sets the cap: the most buckets that the limiter keeps at once, for all its limits together. A number above
+    /// 4,000,000,000 counts as that; with 0 the table is always full ([`at_cap`](LimiterOptions::at_cap)). Default:
+    /// 16,777,216.
+    ///
+    /// # The parts of limits
+    ///
+    /// Half of `max_keys` is divided equally among the limits, and each limit's part is its own; the other half goes to the
+    /// keys that come first. So the invented ids of one limit cannot take the buckets that another needs: of two limits each
+    /// has a quarter for itself, and at most three quarters in all. A limit alone has all. A limit with
+    /// [`max_keys`](crate::limits::LimitOptions::max_keys) of its own has that number, and the rest is divided among the
+    /// others. A shadow limit counts as a limit. A limit without an id that it limits, and a limit that nodes share, has no
+    /// part.
+    ///
+    /// A reload divides `max_keys` among the new limits. A limit that is above its part by then keeps its buckets, and gets
+    /// no new ones until it is below.
+    ///
+    /// # Overrides
+    ///
+    /// The bucket of an id that has an override of its own does not count: the limiter has at most `max_keys` buckets and
+    /// one for each such id. (An override of an account in a composite format is for any number of ids, whose buckets
+    /// count.) If the override ends or a reload removes it, the bucket counts from then on, also if there are `max_keys`
+    /// others: it is kept, and no new one is made until there are fewer.
+    ///
+    /// # Memory
     ///
     /// That many buckets take up to about 1.5 GiB, and up to three times that while a thread is stalled in a call (see
     /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.

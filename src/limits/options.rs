@@ -69,6 +69,7 @@ pub struct LimitOptions {
     pub(crate) mode: LimitMode,
     pub(crate) shadow: Option<Limit>,
     pub(crate) max_debt: u64,
+    pub(crate) max_keys: Option<usize>,
     pub(crate) sharing: Sharing,
 }
 
@@ -130,6 +131,37 @@ impl LimitOptions {
     /// ```
     pub fn max_debt(self, units: u64) -> LimitOptions {
         LimitOptions { max_debt: units, ..self }
+    }
+
+    /// Gives the limit buckets of its own, from 1: it has this number of the limiter's
+    /// [`max_keys`](crate::LimiterOptions::max_keys) for itself, and takes no others. A shadow limit beside it has as many.
+    /// Default: none; the limit has its [equal part](crate::LimiterOptions::max_keys#the-parts-of-limits) and takes common
+    /// ones.
+    ///
+    /// Ids with an override of their own are not counted. If the numbers of all limits are more than the limiter's
+    /// `max_keys`, [`Limiter::try_with_options`](crate::Limiter::try_with_options) and a reload return an error.
+    ///
+    /// # Example: unknown API keys fill their own buckets only
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::limits::LimitOptions;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
+    /// let limits = Limits::builder()
+    ///     .limit_with("PerKey", IdFormat::String, limit.clone(), LimitOptions::default().max_keys(100))?
+    ///     .limit("PerClient", IdFormat::IpAddress, limit)?
+    ///     .build();
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().max_keys(1_000));
+    /// let keys = limiter.limit("PerKey")?;
+    /// for key in 0..2_000_u64 {
+    ///     let _ = keys.spend(key, 1)?;
+    /// }
+    /// assert_eq!(limiter.stats().cells, 100);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn max_keys(self, keys: usize) -> LimitOptions {
+        LimitOptions { max_keys: Some(keys), ..self }
     }
 }
 

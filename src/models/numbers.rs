@@ -37,5 +37,5 @@ fn numbers_vs_migration_model() {
 fn numbers_vs_migration() {
     explore_bounded(SOME, numbers_vs_migration_model);
     assert!(coverage::count(Race::Completed) > 0);
-    fails_bounded(SOME, Fault::FreezeRelaxed, "half of it is spent", numbers_vs_migration_model);
+    fails_bounded(SOME, Fault::TagUnpublished, "half of it is spent", numbers_vs_migration_model);
 }

@@ -21,7 +21,8 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Cells in the table; each is the bucket of a key.
+    /// Cells in the table; each is the bucket of a key. Those of ids with an override of their own are beside
+    /// [`max_keys`](crate::LimiterOptions::max_keys).
     pub cells: usize,
     /// Bytes of the table and its keys, including free cells and memory that is not freed yet.
     pub bytes: usize,

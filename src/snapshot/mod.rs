@@ -257,8 +257,11 @@ impl Limiter {
     /// - it has limits of one name, too many buckets and parameters for its size, or too many limits that are not among
     ///   `limits`;
     /// - the ids of a limit have another format;
-    /// - [`max_keys`](LimiterOptions::max_keys) is too low for its buckets, or
-    ///   [`max_blocks`](LimiterOptions::max_blocks) for its blocks;
+    /// - it has more than twice [`max_keys`](LimiterOptions::max_keys) buckets, and more than 1,000 above `max_keys`, not
+    ///   counting those of ids with an override. Up to that number all are restored, because the limiter that wrote the file
+    ///   can have had overrides that `limits` does not have. New ids get buckets once there are fewer than `max_keys`;
+    /// - [`max_blocks`](LimiterOptions::max_blocks) is too low for its blocks;
+    /// - the [`max_keys`](crate::limits::LimitOptions::max_keys) of `limits` are more in all than the limiter's;
     /// - a limit with buckets in the file has changed from or to a custom algorithm, unless `carry_over` is
     ///   [`CarryOver::Afresh`].
     pub fn restore_with(

@@ -49,7 +49,8 @@ pub(super) fn restore(
     };
     let limits = limits.in_places_of(items.iter().map(|item| &*item.name), format_to_keep);
     let max_keys = options.max_keys;
-    let limiter = Limiter::with_store(limits, store, options.clock(clock), carry_over);
+    let limiter = Limiter::with_store(limits, store, options.clock(clock), carry_over)
+        .map_err(|error| frames.error(FrameFault::Refused(error.to_string())))?;
     let mut restorer = Restorer::new(limiter, times, carry_over, items, max_keys, budget);
     restorer.add_blocks(blocks, &is_gone).map_err(|fault| frames.error(fault))?;
     restorer.reserve(usize::try_from(declared_records).unwrap_or(usize::MAX).min(max_keys));

@@ -21,6 +21,9 @@ use crate::limits::{IdFormat, Limits, account_of};
 use crate::store::key::{KeyRef, LimitIndex, OwnedId};
 use crate::store::{Absent, CellKey, Change, Rules, StoreKey, UpdateError, pin};
 
+/// The buckets that a file may have above `max_keys`, if that is less.
+const MIN_BESIDE: usize = 1_000;
+
 /// A limit of the file.
 struct FileLimit {
     item: LimitItem,
@@ -134,6 +137,10 @@ impl Restorer {
         };
         let limits = items.into_iter().map(file_limit).collect();
         let ids = ById::new(&generation.limits, &limiter.inner.store);
+        // While the file is read, each limit may have all places. The limiter that wrote the file can have had more buckets
+        // than `max_keys`, by overrides that these limits do not have.
+        let max_keys = max_keys.saturating_add(max_keys.max(MIN_BESIDE));
+        limiter.inner.store.open(max_keys, generation.limits.count());
         drop(guard);
         let elapsed = Duration::from_nanos(times.elapsed_ns);
         let restored =
@@ -315,7 +322,7 @@ impl Restorer {
         if updated == Err(UpdateError::TableFull) {
             let max = self.max_keys;
             return Err(FrameFault::Refused(format!(
-                "it has more buckets than max_keys {max} allows"
+                "it has more buckets than the {max} that max_keys allows"
             )));
         }
         self.restored.buckets += u64::from(is_new);
@@ -349,6 +356,8 @@ impl Restorer {
             generation.set_owed(owed.into_iter());
             inner.overflow.note_restored();
         }
+        let parts = generation.limits.parts(inner.store.max_keys());
+        inner.store.divide(&parts.map_err(|error| FrameFault::Refused(error.to_string()))?);
         drop(guard);
         Ok((self.limiter, self.restored))
     }

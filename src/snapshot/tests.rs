@@ -395,7 +395,7 @@ fn dropped_keys_decide_at_the_time_floor() {
             });
         assert_eq!(restored.buckets, 0);
         let decision = limiter.limit("A").unwrap().spend("x", 1).unwrap();
-        assert_eq!(decision.reset_in(), ms(1000), "since the sweep");
+        assert_eq!(decision.reset_in(), ms(2000), "1 s until the sweep, and 1 s since");
         let again = limiter.limit("A").unwrap().check("x", 1).unwrap();
         assert_eq!(
             again.retry_in(),

@@ -136,7 +136,7 @@ impl Cell {
         }
         // Release: pairs with `word`: a call that meets the mark finds the shard's new pointer. Acquire: pairs with the
         // first Release of `update`: the limit tag beside the cell belongs to the word.
-        let bits = self.0.fetch_or(FROZEN, relaxed_if(Fault::FreezeRelaxed, Ordering::AcqRel));
+        let bits = self.0.fetch_or(FROZEN, relaxed_if(Fault::TagUnpublished, Ordering::AcqRel));
         (bits & !FROZEN, bits & FROZEN == 0)
     }
 

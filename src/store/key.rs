@@ -18,6 +18,15 @@ impl LimitIndex {
     }
 }
 
+/// What counts a cell: see [`capacity`](crate::store::capacity).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The limit's part of the cap, and the common places.
+    UnderCap(LimitIndex),
+    /// The places of ids that have an override of their own.
+    BesideCap,
+}
+
 /// A limit in one generation: the part that the tags of the limit's cells have in common.
 ///
 /// It has the lowest bits of the generation's number. They suffice, because a table has tags of two generations at
@@ -69,7 +78,7 @@ impl Quick {
 ///
 /// ```text
 /// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
-///      32..42  numbers, high bits    42..64  limit, plus one
+///      32..41  numbers, high bits    41  whether the id has an override of its own     42..64  limit, plus one
 /// ```
 ///
 /// The fast path reads only the low half.
@@ -81,7 +90,8 @@ impl LimitTag {
     const LOW_MASK: u32 = (1 << Self::LOW_BITS) - 1;
     const WIDE: u64 = 1 << 31;
     const HIGH_SHIFT: u32 = 32;
-    const HIGH_BITS: u32 = 10;
+    const HIGH_BITS: u32 = 9;
+    const OF_OWN: u64 = 1 << (Self::HIGH_SHIFT + Self::HIGH_BITS);
     /// The largest number of different limits among the overrides of one limit.
     pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
@@ -110,6 +120,22 @@ impl LimitTag {
     #[inline]
     pub(crate) const fn is_of_generation(self, number: u64) -> bool {
         self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
+    }
+
+    /// Returns the tag of an id that has an override of its own, not only one of its account.
+    #[inline]
+    pub(crate) const fn of_own(self) -> LimitTag {
+        LimitTag(self.0 | Self::OF_OWN)
+    }
+
+    /// Returns what counts a cell with this tag.
+    #[inline]
+    pub(crate) const fn room(self) -> Room {
+        if self.0 & Self::OF_OWN != 0 {
+            return Room::BesideCap;
+        }
+        // A tag that is not set has the index of no limit, which is above all.
+        Room::UnderCap(LimitIndex(((self.0 >> Stamp::LIMIT_SHIFT) as u32).wrapping_sub(1)))
     }
 
     /// Returns whether the tag names an override's limit, not the default.
@@ -296,6 +322,11 @@ mod tests {
                     let tag = stamp.tag(numbers);
                     assert_eq!(tag.limit(), Some(LimitIndex(limit)), "{tag:?}");
                     assert_eq!((tag.stamp(), tag.numbers()), (stamp, numbers));
+                    assert_eq!(tag.room(), Room::UnderCap(LimitIndex(limit)));
+                    let own = tag.of_own();
+                    assert_eq!((own.stamp(), own.numbers()), (stamp, numbers));
+                    assert_eq!((own.limit(), own.room()), (tag.limit(), Room::BesideCap));
+                    assert_eq!(own.quick_numbers(stamp.quick()), tag.quick_numbers(stamp.quick()));
                     assert!(tag.is_of_generation(generation));
                     assert!(!tag.is_of_generation(generation + 1));
                     // The low half has the numbers, or says that it does not have all bits.

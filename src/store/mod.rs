@@ -21,6 +21,7 @@ pub(crate) use table::{
     read,
 };
 
+use crate::store::capacity::{LimitPart, Reservations};
 use crate::store::key::{Key, KeyRef, LimitTag};
 
 /// Holds a cell for each key. A store knows keys and words but no limits: its caller's [`Rules`] say which word is
@@ -136,6 +137,13 @@ pub(crate) trait Rules {
         word: u64,
         to: LimitTag,
     ) -> Result<u64, Outdated>;
+
+    /// Returns the time from `at_ns` until a cell that is not full then is full if it is not charged. The cell's tag is of
+    /// the caller's generation.
+    fn full_in_ns(&self, key: CellKey<'_>, tag: LimitTag, word: u64, at_ns: u64) -> Option<u64> {
+        let _ = (key, tag, word, at_ns);
+        None
+    }
 
     /// Returns whether a caller that needs a place may sweep at this reading of its clock.
     fn may_sweep_at(&self, now_ns: u64) -> bool {
@@ -338,6 +346,41 @@ impl Store {
     pub(crate) fn free_unread(&self) {
         if let Store::LockFree(table) = self {
             table.free_unused();
+        }
+    }
+
+    fn reservations(&self) -> &Reservations {
+        match self {
+            Store::LockFree(table) => table.reservations(),
+            Store::Exact(exact) => exact.reservations(),
+        }
+    }
+
+    /// Returns the cap on keys.
+    pub(crate) fn max_keys(&self) -> usize {
+        self.reservations().max()
+    }
+
+    /// Opens all places to all limits: see [`Reservations::open`].
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn open(&self, cap: usize, limits: usize) {
+        self.reservations().open(cap, limits);
+    }
+
+    /// Divides the places of the cap among the limits: see [`Reservations::divide`].
+    pub(crate) fn divide(&self, parts: &[LimitPart]) {
+        self.reservations().divide(parts);
+    }
+
+    /// Returns the time from `now_ns` until a key with this tag can have a cell, as far as the buckets tell that its next
+    /// call would look at: 0 if a call now would get one, `None` if none of them makes room.
+    pub(crate) fn room_in_ns(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<u64> {
+        if self.reservations().has_room(tag, None) {
+            return Some(0);
+        }
+        match self {
+            Store::LockFree(table) => table.room_in_ns(tag, now_ns, rules),
+            Store::Exact(exact) => exact.room_in_ns(tag, now_ns, rules),
         }
     }
 

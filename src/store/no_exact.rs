@@ -1,7 +1,8 @@
 //! Replaces the exact store in a build without the feature `exact`. The type has no value, so the compiler removes each
 //! branch of `Store` that would call it.
 
-use crate::store::key::{Key, KeyRef};
+use crate::store::capacity::Reservations;
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Change, Outdated, Rules, Size, StoreKey, Swept, UpdateError};
 
 /// The exact store of a build that has none.
@@ -37,6 +38,14 @@ impl Boxed {
         match *self {}
     }
 
+    pub(crate) fn reservations(&self) -> &Reservations {
+        match *self {}
+    }
+
+    pub(crate) fn room_in_ns(&self, _: LimitTag, _: u64, _: &impl Rules) -> Option<u64> {
+        match *self {}
+    }
+
     pub(crate) fn size(&self) -> Size {
         match *self {}
     }
@@ -52,7 +61,7 @@ impl Boxed {
         match *self {}
     }
 
-    pub(crate) fn scan(&self, _: usize, _: &mut dyn FnMut(&Key, crate::store::key::LimitTag, u64)) {
+    pub(crate) fn scan(&self, _: usize, _: &mut dyn FnMut(&Key, LimitTag, u64)) {
         match *self {}
     }
 

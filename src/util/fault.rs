@@ -31,8 +31,8 @@ pub(crate) enum Fault {
     UpdateRelaxed,
     /// `Cell::word` reads without ordering.
     WordRelaxed,
-    /// `Cell::freeze` has no ordering.
-    FreezeRelaxed,
+    /// Neither the key of a slot nor the freeze of its cell orders the tag that was set before.
+    TagUnpublished,
     /// A shard's pointer is read without ordering.
     ViewRelaxed,
     /// A segment is published without ordering.
@@ -71,6 +71,8 @@ pub(crate) enum Fault {
     CompleteEarly,
     /// A place is reserved by a load and a store.
     CapUnreserved,
+    /// A place of a limit's own part is reserved by a load and a store.
+    PartUnreserved,
     /// The high half of a slot is stored, not swapped.
     TakeByStore,
     /// A call trusts a word in the old segment without checking that the migration still runs.

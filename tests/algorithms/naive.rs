@@ -26,6 +26,8 @@ pub(crate) struct Naive {
     /// The time of the call, reached from the last write one millisecond after the other, and the state
     /// then.
     now: i64,
+    /// The milliseconds from the call's own time to `now`, if the clock went back behind the last write.
+    ahead: u64,
     charged: Option<State>,
 }
 
@@ -76,10 +78,10 @@ impl Naive {
             },
             other => panic!("{other:?}"),
         };
-        Naive { numbers, written: (0, 0), now: 0, charged: None }
+        Naive { numbers, written: (0, 0), now: 0, ahead: 0, charged: None }
     }
 
-    /// Brings the bucket up to a call's millisecond; a later write counts as now.
+    /// Brings the bucket up to a call's millisecond. A later write counts as now, and waits count from the call.
     pub(crate) fn at(&mut self, now: u64) {
         let (time, used) = self.written;
         self.now = time;
@@ -88,6 +90,7 @@ impl Naive {
             self.now += 1;
             self.tick();
         }
+        self.ahead = (self.now - now as i64) as u64;
     }
 
     fn write(&mut self) {
@@ -136,7 +139,7 @@ impl Naive {
         }
     }
 
-    /// The ticks until a condition holds.
+    /// The milliseconds from the call until a condition holds; 0 if it holds.
     fn until(&self, holds: impl Fn(&Naive) -> bool) -> u64 {
         let mut later = self.clone();
         let mut ticks = 0;
@@ -144,7 +147,7 @@ impl Naive {
             later.tick();
             ticks += 1;
         }
-        ticks
+        if ticks == 0 { 0 } else { ticks + self.ahead }
     }
 
     fn remaining(&self) -> u64 {

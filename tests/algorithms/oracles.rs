@@ -54,13 +54,20 @@ proptest! {
 }
 
 #[test]
-fn backward_clock_counts_as_the_words_time() {
+fn backward_clock_waits_from_its_own_time() {
     for limit in [fixed(2, 10), tokens(2, 10, 1), leaky(2, 10, 1)] {
         let mut bucket = ByHand::new(&limit, 1 + 100 * MS);
         assert!(bucket.spend(1).allowed());
         bucket.now_ns = 1 + 50 * MS;
         let said = bucket.rule.spend(bucket.word, bucket.now_ns, 1).decision;
         bucket.now_ns = 1 + 100 * MS;
-        assert_eq!(bucket.rule.spend(bucket.word, bucket.now_ns, 1).decision, said, "{limit:?}");
+        let at_the_word = bucket.rule.spend(bucket.word, bucket.now_ns, 1).decision;
+        assert_eq!(said.allowed(), at_the_word.allowed(), "{limit:?}");
+        assert_eq!(said.remaining(), at_the_word.remaining(), "{limit:?}");
+        let later = |wait: Duration| {
+            if wait.is_zero() { wait } else { wait + 50 * Duration::from_millis(1) }
+        };
+        assert_eq!(said.retry_in(), later(at_the_word.retry_in()), "{limit:?}");
+        assert_eq!(said.reset_in(), later(at_the_word.reset_in()), "{limit:?}");
     }
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
 mod any_clock;
+mod cap;
+mod clock_back;
 mod ends;
 #[cfg(all(feature = "boulder", feature = "exact"))]
 #[path = "cases.rs"]

@@ -309,3 +309,41 @@ fn in_code_the_same_options_are_refused() {
     assert_eq!(given(&limits, "A", "x").max_debt(), 0);
     assert_eq!(limits.limit("A").unwrap().shadow(), Some(&gcra()));
 }
+
+#[test]
+fn max_keys_is_of_the_default() {
+    let limits = read(
+        "Own: {burst: 1, count: 1, period: 1s, id: string, max_keys: 5000}\n\
+         Other: {burst: 1, count: 1, period: 1s, id: string}\n",
+    )
+    .unwrap();
+    let max_keys = |name| limits.limit(name).unwrap().max_keys();
+    assert_eq!((max_keys("Own"), max_keys("Other")), (Some(5000), None));
+    let limiter = tollgate::Limiter::with_options(
+        limits.clone(),
+        tollgate::LimiterOptions::default().max_keys(20_000),
+    );
+    let own = limiter.limit("Own").unwrap();
+    for id in 0..6_000 {
+        let _ = own.spend(format!("{id}").as_str(), 1).unwrap();
+    }
+    assert_eq!(limiter.stats().cells, 5000);
+    check(
+        &[
+            (
+                "Own: {burst: 1, count: 1, period: 1s, id: string, max_keys: 0}",
+                &["1: Own.max_keys: invalid max_keys 0: at least 1 is allowed"],
+            ),
+            (
+                "Own: {burst: 1, count: 1, period: 1s, id: string}\n\
+             Own:a: {burst: 2, count: 1, period: 1s, max_keys: 7}",
+                &["2: Own:a.max_keys: not in an override: it belongs to the limit's default"],
+            ),
+        ],
+        faults,
+    );
+    let none = LimitOptions::default().max_keys(0);
+    let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
+    let refused = Limits::builder().limit_with("Own", IdFormat::String, limit, none).unwrap_err();
+    assert!(refused.is_invalid_limit(), "{refused}");
+}

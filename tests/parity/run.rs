@@ -1,5 +1,6 @@
 //! Runs a list of operations on one engine, compares its answers with the oracle's, and checks the bound.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,6 +99,8 @@ pub(crate) struct Machine {
     on: On,
     pub(crate) checks: Checks,
     cap: Option<(usize, AtCap)>,
+    /// The limits and ids that have had an override, whose buckets are beside the cap.
+    beside: BTreeSet<(usize, usize)>,
     began_s: i64,
     pub(crate) limiter: Limiter,
     pub(crate) handles: Vec<Option<KeyedLimit>>,
@@ -139,6 +142,7 @@ impl Machine {
             on,
             checks,
             cap: start.cap,
+            beside: BTreeSet::new(),
             began_s,
             limiter,
             handles: Vec::new(),
@@ -185,9 +189,11 @@ impl Machine {
         self.ledger.note_rules(at, |limit, id| terms.rule(limit, id, at));
     }
 
-    /// Checks that the limiter has no more cells than the cap.
-    fn check_cap(&self) -> Result<(), String> {
-        let (cells, most) = (self.limiter.stats().cells, self.cap.map_or(1 << 20, |cap| cap.0));
+    /// Checks that the limiter has no more cells than the cap, and one for each id that has had an override.
+    fn check_cap(&mut self) -> Result<(), String> {
+        self.beside.extend(self.oracle.terms.spec.ids_with_overrides());
+        let most = self.cap.map_or(1 << 20, |cap| cap.0 + self.beside.len());
+        let cells = self.limiter.stats().cells;
         if cells <= most { Ok(()) } else { Err(format!("{cells} cells, at most {most} may be")) }
     }
 

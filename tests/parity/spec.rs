@@ -222,6 +222,17 @@ impl Spec {
         self.0.0.iter().enumerate().filter_map(|(at, limit)| Some((at, limit.as_ref()?)))
     }
 
+    /// Returns the limits and ids that have an override of their own.
+    #[allow(dead_code, reason = "limits of several nodes have no cap")]
+    pub(crate) fn ids_with_overrides(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.limits().flat_map(|(limit, spec)| {
+            spec.overrides.0.iter().filter_map(move |over| match over.target {
+                Target::Id(id) => Some((limit, id)),
+                Target::Account(_) => None,
+            })
+        })
+    }
+
     /// Makes the limits: some defaults by code, then the others and some overrides by a file, then the other overrides by
     /// code.
     #[allow(dead_code, reason = "limits of one node have a denier")]

@@ -30,6 +30,13 @@ fn limiter(options: LimiterOptions) -> (Limiter, ManualClock) {
     support::limiter_with(limits(), options)
 }
 
+/// Builds a limiter with the limit A alone, which has all buckets.
+fn limiter_of_one(options: LimiterOptions) -> (Limiter, ManualClock) {
+    let limit = Limit::new(BURST, 1, SECOND).unwrap();
+    let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap();
+    support::limiter_with(limits.build(), options)
+}
+
 fn spend(handle: &KeyedLimit, id: u64) -> bool {
     handle.spend(id, 1).unwrap().allowed()
 }
@@ -83,7 +90,7 @@ fn grow_and_shrink() {
 fn cap_is_exact_and_drops_full_buckets_first() {
     for engine in ENGINES {
         let options = LimiterOptions::default().engine(engine).max_keys(10).at_cap(AtCap::Deny);
-        let (limiter, hand) = limiter(options);
+        let (limiter, hand) = limiter_of_one(options);
         let a = limiter.limit("A").unwrap();
         for id in 0..10 {
             assert!(spend(&a, id), "{engine:?}: {id}");
@@ -103,7 +110,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
     }
 }
 
-/// A check reads buckets and ignores whether a new key has room, as `KeyedLimit::check` documents.
+/// A check of a unit says what a spend would. A check of nothing is never denied for want of room.
 #[test]
 fn check_at_cap_answers_for_untracked_id() {
     for engine in ENGINES {
@@ -121,17 +128,20 @@ fn check_at_cap_answers_for_untracked_id() {
             (0..BURST).for_each(|id| assert_eq!(spend(&a, 100 + id), at_cap != AtCap::Deny));
             let checked = a.check(50, 0).unwrap().remaining();
             assert_eq!(checked, Some(left), "{engine:?} {at_cap:?}");
-            assert_eq!(spend(&a, 50), is_allowed, "{engine:?} {at_cap:?}");
+            let checked = a.check(50, 1).unwrap();
+            assert_eq!(checked.out_of_room(), at_cap == AtCap::Deny, "{engine:?} {at_cap:?}");
+            assert_eq!(a.spend(50, 1).unwrap(), checked, "{engine:?} {at_cap:?}");
+            assert_eq!(checked.allowed(), is_allowed, "{engine:?} {at_cap:?}");
             let of_override = a.check(60, 0).unwrap().remaining();
             assert_eq!(of_override, Some(BURST + 1), "{engine:?} {at_cap:?}");
-            assert_eq!(spend(&a, 60), is_allowed, "{engine:?} {at_cap:?}");
+            assert!(spend(&a, 60), "{engine:?} {at_cap:?}: its bucket is beside the cap");
         }
     }
 }
 
 #[test]
 fn callers_sweep_without_a_sweeper() {
-    let (limiter, hand) = limiter(LimiterOptions::default().max_keys(1000));
+    let (limiter, hand) = limiter_of_one(LimiterOptions::default().max_keys(1000));
     let a = limiter.limit("A").unwrap();
     (0..800).for_each(|id| assert!(spend(&a, id)));
     hand.advance(SECOND);

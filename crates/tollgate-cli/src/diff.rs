@@ -300,6 +300,7 @@ fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
     all.push(Field::text(MODE, limit.mode()));
     all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));
     all.push(Field::units(MAX_DEBT, limit.max_debt()));
+    all.extend(limit.max_keys().map(|keys| Field::units("max_keys", keys as u64)));
     all.extend(sharing(limit));
     all
 }

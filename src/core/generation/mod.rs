@@ -355,6 +355,15 @@ impl Generation {
         Ok(self.limits.limit_at(to).map_or(1, |limit| limit.rule().full(self.at_ns)))
     }
 
+    /// See [`Rules::full_in_ns`](crate::store::Rules::full_in_ns) and [`Limits::full_in_ns`].
+    pub(crate) fn full_in_ns(&self, key: CellKey<'_>, tag: LimitTag, word: u64, at_ns: u64) -> u64 {
+        let factor = |limit| self.largest_factors.get(limit);
+        match self.owed(key, tag, word, at_ns) {
+            Some((tag, word)) => self.limits.full_in_ns(tag, word, at_ns, factor),
+            None => 0,
+        }
+    }
+
     /// See [`Rules::owed`](crate::store::Rules::owed) and [`Limits::is_full`].
     pub(crate) fn owed(
         &self,

@@ -15,7 +15,7 @@ pub(crate) fn spend(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
 ) -> Result<(Decision, u64), Outdated> {
-    let now_ns = look(view, members)?;
+    let now_ns = look(view, members, Looks::AtBuckets)?;
     let mut decision = strictest(members, |member| member.can_deny());
     if decision.allowed() {
         charge_all(view, members, now_ns)?;
@@ -25,9 +25,22 @@ pub(crate) fn spend(
     Ok((decision, now_ns))
 }
 
+/// What decides a member before it is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// Its bucket alone. The charge makes room for a new bucket, or finds that there is none.
+    AtBuckets,
+    /// Also whether the table has room for its bucket, for a call that charges nothing.
+    AtRoom,
+}
+
 /// Decides each member alone by its bucket's word, and writes nothing; returns the time. The clock is read once. The
 /// cache lines of all cells are prefetched before the first is read.
-pub(crate) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result<u64, Outdated> {
+pub(crate) fn look(
+    view: LimitsView<'_>,
+    members: &mut [Prepared<'_>],
+    looks: Looks,
+) -> Result<u64, Outdated> {
     for member in members.iter() {
         view.inner.store.prefetch(member.key.fingerprint);
     }
@@ -36,7 +49,12 @@ pub(crate) fn look(view: LimitsView<'_>, members: &mut [Prepared<'_>]) -> Result
         let (key, limit, cost) = (&member.key, &*member.limit, member.cost);
         member.decision = match view.blocked_ns(key, now_ns) {
             Some(left_ns) => view.denied_by_block(key, limit, cost, now_ns, left_ns)?,
-            None => view.look(key, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?,
+            None => {
+                let ask = |word, at_ns| limit.rule().spend(word, at_ns, cost);
+                let looked =
+                    if looks == Looks::AtRoom && member.is_to_be_charged() { cost } else { 0 };
+                view.look(key, (limit, looked), now_ns, ask)?
+            }
         };
     }
     Ok(now_ns)

@@ -306,7 +306,7 @@ fn give_back(
     let Some(limit) = found.limit(now_ns) else { return };
     let word = Some(found.charge(member, now_ns).spent_ns);
     let outcome = Outcome { word, decision: found.decision(member, now_ns) };
-    let spent = Spent::new(limit.rule(), outcome, now_ns, ChargedTo::OwnCell);
+    let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
         let key = StoreKey { key, fingerprint, tag: found.known.tag() };

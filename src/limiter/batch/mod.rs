@@ -27,7 +27,7 @@ use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
 
-pub(crate) use charge::{look, returned_on_panic, spend};
+pub(crate) use charge::{Looks, look, returned_on_panic, spend};
 pub(crate) use count::count;
 pub use member::{Member, MemberMode};
 pub(crate) use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest};
@@ -223,7 +223,8 @@ impl<'a> Batch<'a> {
                     for member in members.iter_mut() {
                         if member.decision.allowed() || member.is_in_shadow_mode() {
                             let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                            member.decision = view.look(&member.key, now_ns, ask)?;
+                            member.decision =
+                                view.look(&member.key, (&member.limit, 0), now_ns, ask)?;
                         }
                     }
                 }
@@ -256,7 +257,7 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
         self.with_members(true, |view, members| {
-            look(view, members)?;
+            look(view, members, Looks::AtRoom)?;
             Ok(strictest(members, |member| member.can_deny()))
         })
     }
@@ -324,7 +325,8 @@ impl<'a> Batch<'a> {
             |_| Call::Reset,
             |view, key, limit, member, now_ns| match member.mode {
                 MemberMode::CheckOnly => {
-                    view.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+                    let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
+                    view.look(key, (limit, 0), now_ns, ask)
                 }
                 _ => view.reset(key, limit, now_ns),
             },

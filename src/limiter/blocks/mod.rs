@@ -341,7 +341,7 @@ impl LimitsView<'_> {
         now_ns: u64,
         left_ns: u64,
     ) -> Result<Decision, Outdated> {
-        let denied = self.look(key, now_ns, |word, at_ns| {
+        let denied = self.look(key, (limit, 0), now_ns, |word, at_ns| {
             let asked = limit.rule().spend(word, at_ns, cost);
             // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
             if asked.decision.allowed() { limit.rule().spend(word, at_ns, 0) } else { asked }

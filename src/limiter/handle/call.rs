@@ -105,7 +105,9 @@ impl Call {
         let ask = |word, now_ns| self.outcome(limit, word, now_ns);
         let decision = match self {
             // A spend of nothing is a check: no cell is made for it.
-            Call::Check(_) | Call::Spend(0) | Call::SpendUpTo(0) => view.look(key, now_ns, ask)?,
+            Call::Check(_) | Call::Spend(0) | Call::SpendUpTo(0) => {
+                view.look(key, (limit, self.cost()), now_ns, ask)?
+            }
             Call::Spend(cost) => view.spend(key, limit, cost, now_ns)?.decision,
             Call::Refund(cost) => view.refund(key, limit, cost, now_ns)?,
             Call::Reset => view.reset(key, limit, now_ns)?,

@@ -150,11 +150,10 @@ impl KeyedLimit {
     /// Returns the decision that a [`spend`](KeyedLimit::spend) would get, and charges nothing. (governor's `check`
     /// charges.)
     ///
-    /// A check does not ask whether the table has room for a new id. For a new id at the
-    /// [cap](crate::LimiterOptions::max_keys) it returns the decision of a full bucket, also under
-    /// [`AtCap::Deny`](crate::options::AtCap::Deny), where a spend is denied. Under
-    /// [`AtCap::Share`](crate::options::AtCap::Share) it returns the overflow bucket's decision (an id with an override
-    /// does not share that bucket).
+    /// For an id without a bucket it also asks whether the table has room for one, and answers as
+    /// [`AtCap`](crate::options::AtCap) says: under `Deny` with a denial for [lack of
+    /// room](crate::Decision::out_of_room), under `Share` with the overflow bucket's decision. For that it looks at the
+    /// buckets that a spend would look at: 80, or 1,024 with `Engine::Exact`. A check at a cost of 0 asks for no room.
     ///
     /// # Errors
     ///

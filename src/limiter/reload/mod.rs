@@ -85,8 +85,9 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::is_invalid_limit`] if a limit in use is not among the new ones, or if its ids get another format, also
-    /// while only blocks of its ids are left; or if a limit with buckets to carry over changes from or to a custom
-    /// algorithm (see [`CarryOver::Afresh`]). Nothing has changed then.
+    /// while only blocks of its ids are left; if a limit with buckets to carry over changes from or to a custom
+    /// algorithm (see [`CarryOver::Afresh`]); or if the [`max_keys`](crate::limits::LimitOptions::max_keys) of the limits
+    /// are more in all than the limiter's. Nothing has changed then.
     ///
     /// # Example
     ///
@@ -135,6 +136,7 @@ impl Limiter {
             return Ok(Reloaded { generation: now.number, changed: false, removed: Vec::new() });
         }
         check_custom_rules(&now.limits, &limits, debt)?;
+        let parts = limits.parts(inner.store.max_keys())?;
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         let _until_renewed = inner.begin_reload();
@@ -143,6 +145,7 @@ impl Limiter {
         if let Some(top) = &inner.top_denied {
             top.forget(closed.forgotten());
         }
+        inner.store.divide(&parts);
         inner.generation.replace(&pin(), next.clone());
         closed.forget();
         inner.renew(&next);

@@ -202,11 +202,13 @@ fn spend(
         let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns());
         let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
         let outcome = Outcome { word: Some(place.end_ns), decision };
-        return Ok(Spent::new(limit.rule(), outcome, now_ns, ChargedTo::OwnCell));
+        return Ok(Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell));
     }
-    view.charge(key, limit, now_ns, |word, now_ns| match gcra.reserve(word, now_ns, cost) {
+    view.charge(key, limit, now_ns, |word, at_ns| match gcra.reserve(word, at_ns, cost) {
         Some(new) => {
-            let decision = place_in(new.at_ns - now_ns, at_most_ns);
+            // The decision's wait counts from `at_ns`, which may be after `now_ns`; the caller's from `now_ns`.
+            let at_most_ns = at_most_ns.saturating_sub(at_ns - now_ns);
+            let decision = place_in(new.at_ns - at_ns, at_most_ns);
             Outcome { word: decision.allowed().then_some(new.word), decision }
         }
         None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
@@ -228,7 +230,7 @@ fn look_at(
     limit: &Limit,
     now_ns: u64,
 ) -> Result<Decision, Outdated> {
-    view.look(key, now_ns, |word, now_ns| limit.rule().spend(word, now_ns, 0))
+    view.look(key, (limit, 0), now_ns, |word, at_ns| limit.rule().spend(word, at_ns, 0))
 }
 
 impl Claim {
@@ -250,11 +252,6 @@ impl Claim {
             generation: view.generation.number,
             is_in_shadow: false,
         }
-    }
-
-    /// The time of the charge, if there was one.
-    pub(super) fn charged_at_ns(&self) -> Option<u64> {
-        self.charged.as_ref().map(|charged| charged.charge.now_ns)
     }
 
     /// Reads the limiter's clock.

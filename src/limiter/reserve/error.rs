@@ -42,7 +42,7 @@ pub enum ReserveError {
         /// The name of the algorithm.
         algorithm: &'static str,
     },
-    /// The table is full, and has no room for the key's bucket, under [`AtCap::Deny`](crate::options::AtCap::Deny).
+    /// The table is full, and has no room for the key's bucket: see [`Decision::out_of_room`](crate::Decision::out_of_room).
     NoRoom,
     /// The id is [blocked](crate::KeyedLimit::block), and gets no reservation until the block ends.
     Blocked {

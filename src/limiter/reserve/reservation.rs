@@ -94,10 +94,7 @@ impl KeyedLimit {
         let Claimed { decision, claim, refused, is_in_shadow_mode, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         if decision.allowed() {
-            // The charge may be at a later time than `now_ns`, that of a sweep; the wait starts at the charge.
-            let charged_ns = claim.as_ref().and_then(Claim::charged_at_ns).unwrap_or(now_ns);
-            let granted_at_ns =
-                if wait_ns == 0 { now_ns } else { charged_ns.saturating_add(wait_ns) };
+            let granted_at_ns = now_ns.saturating_add(wait_ns);
             return Ok(Reservation { receipt: Receipt { charged: claim, cost }, granted_at_ns });
         }
         Err(ReserveError::from_denial(refused, decision))

@@ -231,6 +231,7 @@ fn add_options(
     if options.max_debt > 0 {
         fields.push(("max_debt", Tree::Integer(options.max_debt.into())));
     }
+    fields.extend(options.max_keys.map(|keys| ("max_keys", Tree::Integer(keys as i128))));
     fields.extend(sharing::sharing_fields(&options.sharing));
     Ok(())
 }

@@ -286,6 +286,7 @@ impl<'t> Walk<'_, 't> {
             mode: entry.options.mode,
             shadow: shadow.flatten(),
             max_debt: entry.values[Field::MaxDebt as usize].unwrap_or_default(),
+            max_keys: entry.max_keys(),
             sharing: sharing::given(entry),
         };
         for fault in sharing_faults(&options, limit.and_then(Option::as_ref)) {

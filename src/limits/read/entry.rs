@@ -47,20 +47,22 @@ impl Shape {
     /// Returns the fields that are no parameters of an algorithm.
     pub(super) fn others(self) -> &'static [Field] {
         use Field::{
-            Algorithm, Comment, Enabled, Expires, For, Fraction, Id, Ids, Lease, MaxDebt, Mode,
-            OnError, Owner, Shadow, Shared,
+            Algorithm, Comment, Enabled, Expires, For, Fraction, Id, Ids, Lease, MaxDebt, MaxKeys,
+            Mode, OnError, Owner, Shadow, Shared,
         };
         match self {
             Shape::Keyed => &[MaxDebt, Comment, Owner, Expires],
             Shape::Listed => &[Ids, MaxDebt, Comment, Owner, Expires],
             Shape::Either => &[
-                Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, Shared, OnError, Fraction, For,
-                Lease, Comment, Owner, Expires,
+                Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, MaxKeys, Shared, OnError,
+                Fraction, For, Lease, Comment, Owner, Expires,
             ],
             Shape::Shadow => &[],
             Shape::ListedId => ID_FIELDS,
             Shape::Limit => &[Algorithm],
-            Shape::LimitOptions => &[Mode, Shadow, MaxDebt, Shared, OnError, Fraction, For, Lease],
+            Shape::LimitOptions => {
+                &[Mode, Shadow, MaxDebt, MaxKeys, Shared, OnError, Fraction, For, Lease]
+            }
             Shape::OverrideOptions => &[MaxDebt, Comment, Owner, Expires],
         }
     }
@@ -108,6 +110,11 @@ pub(super) struct Entry<'e> {
 }
 
 impl<'e> Entry<'e> {
+    /// Returns the buckets that the limit has for itself.
+    pub(super) fn max_keys(&self) -> Option<usize> {
+        self.values[Field::MaxKeys as usize].map(|keys| usize::try_from(keys).unwrap_or(usize::MAX))
+    }
+
     pub(super) fn new(name: &'e str, line: u64, shape: Shape) -> Entry<'e> {
         Entry {
             name,

@@ -115,6 +115,10 @@ fn read_scalar(
             let units = fields::whole_number_or_0(scalar, field.allowed())?;
             entry.values[field as usize] = Some(units);
         }
+        Field::MaxKeys => {
+            let keys = fields::whole_number(scalar, field)?;
+            entry.values[field as usize] = Some(keys);
+        }
         Field::Mode => entry.options.mode = named(&scalar.text, MODES)?,
         Field::Shared | Field::OnError | Field::Fraction | Field::For | Field::Lease => {
             entry.values[field as usize] = Some(sharing::read(field, scalar)?);

@@ -29,6 +29,7 @@ pub(super) enum Field {
     Mode,
     Shadow,
     MaxDebt,
+    MaxKeys,
     Shared,
     OnError,
     Fraction,
@@ -45,7 +46,7 @@ const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
 
 /// Each field with its name and its allowed values, for messages. In the order of the variants.
 #[rustfmt::skip]
-const FIELDS: [(Field, &str, &str); 26] = [
+const FIELDS: [(Field, &str, &str); 27] = [
     (Field::Burst, "burst", WHOLE),
     (Field::Count, "count", WHOLE),
     (Field::Period, "period", DURATION),
@@ -64,6 +65,7 @@ const FIELDS: [(Field, &str, &str); 26] = [
     (Field::Mode, "mode", "enforce or shadow"),
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
     (Field::MaxDebt, "max_debt", "a whole number from 0"),
+    (Field::MaxKeys, "max_keys", WHOLE),
     (Field::Shared, "shared", "local, leased or exact"),
     (Field::OnError, "on_error", "deny, allow or local"),
     (Field::Fraction, "fraction", "a number above 0, at most 1,"),

@@ -41,6 +41,7 @@ pub(crate) fn read_limit_options<'t>(
             mode,
             shadow: shadow.flatten(),
             max_debt,
+            max_keys: entry.max_keys(),
             sharing: sharing::given(entry),
         };
         for fault in sharing_faults(&options, None) {

@@ -225,6 +225,11 @@ impl<'a> LimitEntry<'a> {
         self.entry().max_debt_of(None)
     }
 
+    /// Returns the number of buckets that the limit has for itself; `None` if it has its equal part, and common ones.
+    pub fn max_keys(&self) -> Option<usize> {
+        self.entry().options.max_keys
+    }
+
     /// Returns where the default was given; `None` if it was given in code or not at all.
     pub fn location(&self) -> Option<Location> {
         self.limits.location(self.entry().location?)

@@ -160,12 +160,15 @@ impl Limits {
     /// Returns all overrides, including those that have ended and those without a limit.
     pub(crate) fn overrides_by_id(&self) -> impl Iterator<Item = OverrideById<'_>> {
         self.by_index().flat_map(|(limit, entry)| {
-            entry.overrides.iter().map(move |(id, given)| OverrideById {
-                limit,
-                format: entry.format,
-                id: id.as_bytes(),
-                is_of_account: format::is_account(entry.format, id.as_bytes()),
-                tag: entry.stamp.tag(given.terms.0 + 1),
+            entry.overrides.iter().map(move |(id, given)| {
+                let is_of_account = format::is_account(entry.format, id.as_bytes());
+                OverrideById {
+                    limit,
+                    format: entry.format,
+                    id: id.as_bytes(),
+                    is_of_account,
+                    tag: entry.tag_of(given.terms, !is_of_account),
+                }
             })
         })
     }

@@ -8,6 +8,7 @@ use crate::limits::format;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
+use crate::util::time::saturating_ns;
 
 /// A time before every override's end.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
@@ -42,6 +43,27 @@ impl Limits {
             coverage::hit(Race::KeptByFactor);
         }
         is_full
+    }
+
+    /// Returns the time from `now_ns` until a bucket with this word is full, as [`is_full`](Self::is_full) says.
+    pub(crate) fn full_in_ns(
+        &self,
+        tag: LimitTag,
+        word: u64,
+        now_ns: u64,
+        factor: impl FnOnce(LimitIndex) -> Factor,
+    ) -> u64 {
+        let (Some(index), Some(limit)) = (tag.limit(), self.limit_at(tag)) else { return u64::MAX };
+        let full_in_ns =
+            |limit: &Limit| saturating_ns(limit.rule().spend(word, now_ns, 0).decision.reset_in());
+        let factor = factor(index);
+        if factor == Factor::ONE || !limit.rule().fills_slower_by_factor() {
+            return full_in_ns(limit);
+        }
+        match limit.scaled(factor) {
+            Ok(Some(slow)) => full_in_ns(limit).max(full_in_ns(&slow)),
+            _ => u64::MAX,
+        }
     }
 
     /// Returns the tag of the limit that applies to a key.
@@ -95,10 +117,10 @@ impl Entry {
     #[inline]
     pub(crate) fn limit_for(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
-            && let Some(given) = self.overridden(id, now_ns)
+            && let Some((given, is_own)) = self.overridden(id, now_ns)
         {
             let limit = self.terms.get(given.0 as usize)?.limit.as_ref()?;
-            return Some((limit, self.stamp.tag(given.0 + 1)));
+            return Some((limit, self.tag_of(given, is_own)));
         }
         self.default.as_ref().map(|limit| (limit, self.stamp.tag(0)))
     }
@@ -143,12 +165,19 @@ impl Entry {
         self.ends_ns.get(at).is_some_and(|&end_ns| end_ns <= now_ns)
     }
 
-    /// Returns the terms of the id's own override, or of its account's, that have not ended.
-    fn overridden(&self, id: &[u8], now_ns: u64) -> Option<TermsIndex> {
+    /// Returns the tag of the ids that have these terms. `is_own`: by an override of one id, not of an account.
+    pub(super) fn tag_of(&self, terms: TermsIndex, is_own: bool) -> LimitTag {
+        let tag = self.stamp.tag(terms.0 + 1);
+        if is_own { tag.of_own() } else { tag }
+    }
+
+    /// Returns the terms of the id's own override, or of its account's, that have not ended, and whether they are the id's own.
+    fn overridden(&self, id: &[u8], now_ns: u64) -> Option<(TermsIndex, bool)> {
         let applies = |id: &[u8]| {
             let terms = self.overrides.get(id)?.terms;
             (!self.has_ended(terms.0 as usize, now_ns)).then_some(terms)
         };
-        applies(id).or_else(|| applies(format::account_of(self.format, id)?))
+        let of_account = || applies(format::account_of(self.format, id)?);
+        applies(id).map(|own| (own, true)).or_else(|| Some((of_account()?, false)))
     }
 }

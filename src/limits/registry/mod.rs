@@ -5,6 +5,7 @@ mod entries;
 mod explain;
 mod generation;
 mod lookup;
+mod parts;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
 mod removal;
@@ -146,7 +147,7 @@ pub(crate) struct TermsIndex(u32);
 impl TermsIndex {
     /// # Panics
     ///
-    /// Panics above the number that a tag has room for, a thousand million, which takes a file of as many lines.
+    /// Panics above the number that a tag has room for, 536 million, which takes a file of as many lines.
     fn new(at: usize) -> TermsIndex {
         assert!(
             at < LimitTag::MAX_NUMBERS,

@@ -258,6 +258,9 @@ pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> V
         if options.shadow.is_some() {
             fault("shadow", "a shared limit has no shadow limit".into());
         }
+        if options.max_keys.is_some() {
+            fault("max_keys", "a shared limit has its buckets in the store".into());
+        }
         if let Some(text) = limit.and_then(|limit| unshareable(limit.algorithm(), options)) {
             fault("shared", text);
         }

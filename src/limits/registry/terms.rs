@@ -75,6 +75,10 @@ pub(crate) fn check_options(
     options: &LimitOptions,
     limit: Option<&Limit>,
 ) -> Result<(), LimitFault> {
+    if options.max_keys == Some(0) {
+        let message = "0: at least 1 is allowed".into();
+        return Err(LimitFault { field: "max_keys", message });
+    }
     let fault = |message: String| Err(LimitFault { field: "shadow", message });
     if let Some(shadow) = &options.shadow {
         if options.mode == LimitMode::Shadow {

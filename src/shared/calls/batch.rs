@@ -13,8 +13,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{
-    Batch, INLINE_MEMBERS, Member, MemberMode, Prepared, PreparedMembers, count, look, prepare_all,
-    returned_on_panic, spend, strictest,
+    Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Prepared, PreparedMembers, count, look,
+    prepare_all, returned_on_panic, spend, strictest,
 };
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::Scratch;
@@ -292,7 +292,7 @@ impl SharedBatch<'_> {
             if is_shared(&member) { shared.push(member) } else { locals.push(member) }
         }
         if !call.spends {
-            look(view, &mut locals)?;
+            look(view, &mut locals, Looks::AtRoom)?;
             let decision = strictest(&locals, |member| member.can_deny());
             if !decision.allowed() {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));

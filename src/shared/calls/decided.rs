@@ -60,7 +60,7 @@ impl Counted {
                 return Ok(lease_decision(limit, answer).unwrap_or(self.decision));
             }
             let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
-            view.look(&view.store_key(key, tag), now_ns, ask)
+            view.look(&view.store_key(key, tag), (limit, 0), now_ns, ask)
         })
     }
 }

@@ -11,9 +11,7 @@ use ahash::RandomState;
 
 use crate::store::capacity::Reservations;
 use crate::store::exact::shelf::{Shelf, Tagged};
-#[cfg(feature = "snapshot")]
-use crate::store::key::LimitTag;
-use crate::store::key::{Key, KeyRef};
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{
     Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, StoreSize, Swept, UpdateError,
 };
@@ -36,6 +34,9 @@ pub(crate) struct Exact {
     swept_full_ns: AtomicU64,
     reservations: Reservations,
 }
+
+/// The most cells that a call looks at for the time when there is room, under shards' locks for reading.
+const LOOKS_AT_CAP: usize = 1024;
 
 /// The exact store as an engine holds it.
 pub(crate) type Boxed = Box<Exact>;
@@ -182,9 +183,9 @@ impl Exact {
         if !matches!(outcome, StepOutcome::Done) || !is_charged {
             return Ok(outcome);
         }
-        let reservation = self.reservations.reserve().or_else(|| {
+        let reservation = self.reservations.reserve(key.tag).or_else(|| {
             self.sweep_when_full(now_ns, rules);
-            self.reservations.reserve()
+            self.reservations.reserve(key.tag)
         });
         let Some(reservation) = reservation else {
             // The key may have got a cell meanwhile.
@@ -208,15 +209,17 @@ impl Exact {
             if is_newer(generation, rules) {
                 return Err(Outdated);
             }
+            let old = tagged.tag;
             *tagged = match word {
                 0 => Tagged::new(key.tag),
                 _ => {
-                    let word = rules.converted(key.cell_key(), tagged.tag, word, key.tag)?;
+                    let word = rules.converted(key.cell_key(), old, word, key.tag)?;
                     coverage::hit(Race::Renumbered);
-                    rules.record_end(tagged.tag);
+                    rules.record_end(old);
                     Tagged::with_word(key.tag, word)
                 }
             };
+            self.recount(old, key.tag);
             Ok(())
         };
         shelf.find_mut(hash, key.key, retag).unwrap_or(Ok(()))
@@ -235,11 +238,22 @@ impl Exact {
                 let id = CellKey::Id(key.as_ref().id);
                 let migrated = (word != 0).then(|| rules.migrated(id, tagged.tag, word)).flatten();
                 match migrated {
-                    Some((tag, word)) => *tagged = Tagged::with_word(tag, word),
-                    None => self.reservations.release(),
+                    Some((tag, word)) => {
+                        self.recount(tagged.tag, tag);
+                        *tagged = Tagged::with_word(tag, word);
+                    }
+                    None => self.reservations.release(tagged.tag),
                 }
                 migrated.is_some()
             });
+        }
+    }
+
+    /// Moves the place of a cell whose tag changes. The caller holds the shard's lock for writing.
+    fn recount(&self, old: LimitTag, new: LimitTag) {
+        if old.room() != new.room() {
+            self.reservations.reserve_another(new).hand_over();
+            self.reservations.release(old);
         }
     }
 
@@ -274,7 +288,7 @@ impl Exact {
                     }
                 }
                 swept.dropped += 1;
-                self.reservations.release();
+                self.reservations.release(tagged.tag);
                 false
             });
             if at == SHELVES - 1 {
@@ -291,14 +305,12 @@ impl Exact {
     /// shelves, under their locks.
     fn sweep_when_full(&self, now_ns: u64, rules: &impl Rules) {
         const MIN_CELLS: usize = 1024;
-        const MIN_WAIT_NS: u64 = 1_000_000;
         if !rules.may_sweep_at(now_ns) {
             return;
         }
         // Relaxed: it only picks the call that sweeps. The shard's locks do the rest.
         let last_ns = self.swept_full_ns.load(Ordering::Relaxed);
-        // A clock that went back is as good as one that went forward.
-        let is_due = last_ns == 0 || now_ns.abs_diff(last_ns) >= MIN_WAIT_NS;
+        let is_due = self.sweep_due_in_ns(now_ns) == 0;
         let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
         if is_due
             && self.swept_full_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok()
@@ -307,6 +319,57 @@ impl Exact {
             // There was something to drop, so the next call that finds the table full need not wait.
             self.swept_full_ns.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the time until a call that finds the table full may sweep.
+    fn sweep_due_in_ns(&self, now_ns: u64) -> u64 {
+        const MIN_WAIT_NS: u64 = 1_000_000;
+        // Relaxed: as in `sweep_when_full`.
+        match self.swept_full_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            // A clock that went back is as good as one that went forward.
+            last_ns => MIN_WAIT_NS.saturating_sub(now_ns.abs_diff(last_ns)),
+        }
+    }
+
+    pub(crate) fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    /// See [`Store::room_in_ns`](crate::store::Store::room_in_ns). Looks at the first cells of the shelves that the next
+    /// sweep of a full table looks at.
+    pub(crate) fn room_in_ns(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<u64> {
+        if !rules.may_sweep_at(now_ns) {
+            return None;
+        }
+        let at_ns = now_ns.max(self.floor_ns());
+        // Relaxed: only a position, as in `sweep`.
+        let next = self.next.load(Ordering::Relaxed) as usize;
+        let (mut looks, mut soonest) = (0, None);
+        for at in next % SHELVES..SHELVES {
+            if looks >= LOOKS_AT_CAP || soonest == Some(0) {
+                break;
+            }
+            looks += self.shelves[at].look_at(LOOKS_AT_CAP - looks, |key, tagged| {
+                let word = tagged.cell.load();
+                let is_own = tagged.tag.is_of_generation(rules.generation());
+                if is_own && self.reservations.has_room(tag, Some(tagged.tag)) {
+                    let full_ns = match word {
+                        0 => Some(0),
+                        _ => {
+                            rules.full_in_ns(CellKey::Id(key.as_ref().id), tagged.tag, word, at_ns)
+                        }
+                    };
+                    soonest = soonest.into_iter().chain(full_ns).min();
+                }
+            });
+        }
+        // Calls sweep a full table once in a while only.
+        let wait_ns = match soonest? {
+            0 => 0,
+            full_ns => full_ns.saturating_add(at_ns - now_ns),
+        };
+        Some(wait_ns.max(self.sweep_due_in_ns(now_ns)))
     }
 
     pub(crate) fn size(&self) -> Size {

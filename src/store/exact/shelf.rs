@@ -148,6 +148,12 @@ mod dash {
             SHARDS_BYTES + buckets * ENTRY_BYTES + keys
         }
 
+        /// Calls `visit` with the first `most` keys and their cells, like `for_each`. Returns their number.
+        pub(crate) fn look_at(&self, most: usize, mut visit: impl FnMut(&Key, &Tagged)) -> usize {
+            let entries = self.map.iter().take(most);
+            entries.map(|entry| visit(entry.key(), entry.value())).count()
+        }
+
         /// Calls `visit` with each key and its cell, under a lock for reading of one shard at a time.
         pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {
             self.map.iter().for_each(|entry| visit(entry.key(), entry.value()));
@@ -240,6 +246,11 @@ mod modelled {
 
         pub(crate) fn bytes(&self) -> usize {
             0
+        }
+
+        pub(crate) fn look_at(&self, most: usize, mut visit: impl FnMut(&Key, &Tagged)) -> usize {
+            let entries = self.0.read().unwrap();
+            entries.iter().take(most).map(|(key, cell)| visit(key, cell)).count()
         }
 
         pub(crate) fn for_each(&self, mut visit: impl FnMut(&Key, &Tagged)) {

@@ -10,7 +10,7 @@ use super::{Change, Rules, Table};
 use crate::store::capacity::Reservation;
 use crate::store::cell::Word;
 use crate::store::key::LimitTag;
-use crate::store::{Absent, CellKey};
+use crate::store::{Absent, CellKey, StoreKey};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::work;
@@ -79,9 +79,9 @@ const LONG_SEARCH: usize = 64;
 
 /// Slots that a caller sweeps when it inserts a key and three quarters of the cap are taken.
 /// Without a running sweeper a table then takes more memory, and still works.
-const LOOKS_NEAR_CAP: usize = 16;
+pub(super) const LOOKS_NEAR_CAP: usize = 16;
 /// Slots that a caller sweeps when the table is full.
-const LOOKS_AT_CAP: usize = 64;
+pub(super) const LOOKS_AT_CAP: usize = 64;
 
 impl Table {
     /// Finds the key's one live cell in the newest segment, and inserts it if the caller wants
@@ -123,7 +123,7 @@ impl Table {
         match (lookup, absent) {
             (Lookup::Live(slot, _), _) => SlotOutcome::At(slot),
             (_, Absent::Leave) => SlotOutcome::Absent,
-            (_, Absent::Insert) => self.insert(guard, shard, view, key.fingerprint, now_ns, rules),
+            (_, Absent::Insert) => self.insert(guard, shard, view, key, now_ns, rules),
         }
     }
 
@@ -192,7 +192,7 @@ impl Table {
         let (word, was_live) = slot.cell.freeze();
         if word == 0 && (was_live || fault::active(Fault::EveryoneReleases)) {
             coverage::hit(Race::UnchargedDropped);
-            self.count_dropped();
+            self.count_dropped(slot.tag());
         }
         (word, was_live)
     }
@@ -202,11 +202,12 @@ impl Table {
     pub(super) fn end_moved(&self, segment: Segment<'_>, Frozen { slot, word }: Frozen<'_>) {
         if slot.cell.end_moved(word) || fault::active(Fault::EveryoneReleases) {
             segment.count_dead();
-            self.written.reservations.release();
+            self.written.reservations.release(slot.tag());
         }
     }
 
-    /// Moves a word to the direct successor, in the units of the successor's generation.
+    /// Moves a word to the direct successor, in the units of the successor's generation. The thread that gives the key its
+    /// slot there moves the cell's reservation, if the key is counted elsewhere under the new limits.
     pub(super) fn migrate_word<'g>(
         &self,
         old: Segment<'g>,
@@ -221,6 +222,9 @@ impl Table {
             return MoveOutcome::NothingLeft;
         };
         newest.claim_moved();
+        let old_tag = frozen.slot.tag();
+        let moves_room = old_tag.room() != tag.room();
+        let reservation = moves_room.then(|| self.written.reservations.reserve_another(tag));
         for slot in newest.slots_from_home(fingerprint) {
             // Write before reading: a page of new memory that is read first is mapped twice, and
             // the second mapping interrupts all processors.
@@ -242,13 +246,18 @@ impl Table {
                         break;
                     }
                     is @ (KeyMatch::Claimed | KeyMatch::Own) => {
-                        if is == KeyMatch::Claimed && !slot.take(fingerprint) {
-                            continue;
+                        if is == KeyMatch::Claimed {
+                            slot.set_tag(tag);
+                            if !slot.take(fingerprint) {
+                                continue;
+                            }
                         }
                         if is == KeyMatch::Own {
                             newest.give_back_moved();
+                        } else if let Some(reservation) = reservation {
+                            reservation.hand_over();
+                            self.written.reservations.release(old_tag);
                         }
-                        slot.set_tag(tag);
                         // All threads that move this cell write the same word.
                         slot.cell.seed(word);
                         return MoveOutcome::To(slot);
@@ -270,7 +279,7 @@ impl Table {
         guard: &'g Guard,
         shard: &Shard,
         view: ShardView<'g>,
-        fingerprint: Fingerprint,
+        &StoreKey { fingerprint, tag, .. }: &StoreKey<'_>,
         now_ns: u64,
         rules: &impl Rules,
     ) -> SlotOutcome<'g> {
@@ -286,7 +295,7 @@ impl Table {
             let is_begun = self.start_migration(shard, view, MigrationGoal::Grow(1), rules);
             return if is_begun { SlotOutcome::Retry } else { SlotOutcome::TableFull };
         }
-        let Some(reservation) = self.reserve(now_ns, rules) else {
+        let Some(mut reservation) = self.reserve(tag, now_ns, rules) else {
             // Look again: another thread may have inserted the key meanwhile.
             return match self.look_from(guard, shard, fingerprint, rules) {
                 Ok((_, None)) => SlotOutcome::TableFull,
@@ -298,7 +307,8 @@ impl Table {
             Ok(claims) => claims,
             Err(refused) => return refused,
         };
-        let OwnSlot { slot, is_new, steps } = match self.take_slot(newest, fingerprint) {
+        let taken = self.take_slot(newest, fingerprint, tag, &mut reservation);
+        let OwnSlot { slot, is_new, steps } = match taken {
             Some(own) => own,
             None => {
                 newest.give_back();
@@ -354,11 +364,13 @@ impl Table {
     }
 
     /// Takes a slot for a key, or finds the slot that another thread has taken for it. `None` if a
-    /// migration leaves the segment.
+    /// migration leaves the segment. If the slot is new, `reservation` is for its tag.
     pub(super) fn take_slot<'g>(
         &self,
         newest: Segment<'g>,
         fingerprint: Fingerprint,
+        tag: LimitTag,
+        reservation: &mut Reservation<'_>,
     ) -> Option<OwnSlot<'g>> {
         for (steps, slot) in newest.slots_from_home(fingerprint).enumerate() {
             let own = |is_new| Some(OwnSlot { slot, is_new, steps });
@@ -371,6 +383,7 @@ impl Table {
                         let _ = slot.claim(fingerprint);
                     }
                     KeyMatch::Claimed => {
+                        reservation.move_to(slot.set_tag(tag));
                         if slot.take(fingerprint) {
                             return own(true);
                         }
@@ -390,13 +403,13 @@ impl Table {
 
     /// Reserves room for one key under the cap. When the table is full or nearly so, it sweeps a
     /// bounded number of slots first.
-    fn reserve(&self, now_ns: u64, rules: &impl Rules) -> Option<Reservation<'_>> {
+    fn reserve(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<Reservation<'_>> {
         if self.written.reservations.is_nearly_full() {
             self.sweep_charged(LOOKS_NEAR_CAP, now_ns, rules);
         }
-        self.written.reservations.reserve().or_else(|| {
+        self.written.reservations.reserve(tag).or_else(|| {
             self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
-            self.written.reservations.reserve()
+            self.written.reservations.reserve(tag)
         })
     }
 }

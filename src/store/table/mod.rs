@@ -388,10 +388,7 @@ impl Table {
                 continue;
             }
             let slot = match self.find_or_insert(&guard, shard, view, change, rules) {
-                SlotOutcome::At(slot) => {
-                    slot.set_tag(key.tag);
-                    slot
-                }
+                SlotOutcome::At(slot) => slot,
                 SlotOutcome::Moving(slot) if slot.tag() == key.tag => {
                     // The limit has ended by the clock of another caller.
                     return Err(UpdateError::Outdated);
@@ -441,6 +438,10 @@ impl Table {
         self.written.floor_ns.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn reservations(&self) -> &Reservations {
+        &self.written.reservations
+    }
+
     fn memory(&self) -> &Memory {
         &self.written.counts.memory
     }
@@ -467,8 +468,8 @@ impl Table {
     }
 
     /// Counts a cell that this call has dropped, and releases its reservation.
-    fn count_dropped(&self) {
-        self.written.reservations.release();
+    fn count_dropped(&self, tag: LimitTag) {
+        self.written.reservations.release(tag);
         // Relaxed: statistics.
         self.written.counts.dropped.fetch_add(1, Ordering::Relaxed);
     }

@@ -130,7 +130,7 @@ impl Bench {
         if let Lookup::Live(slot, word) = segment.find(fingerprint)
             && slot.cell.evict(word)
         {
-            self.table.count_dropped();
+            self.table.count_dropped(slot.tag());
             segment.count_dead();
         }
     }

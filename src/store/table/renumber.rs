@@ -20,13 +20,13 @@
 //!   swap that marks the old cell dead releases the old cell's reservation.
 
 use super::epoch::Guard;
-use super::fingerprint::Fingerprint;
 use super::insert::{Frozen, SlotOutcome};
 use super::migration::MigrationGoal;
 use super::segment::Segment;
 use super::shard::{Shard, ShardView};
 use super::slot::{KeyMatch, Slot};
 use super::{Rules, Table};
+use crate::store::capacity::Reservation;
 use crate::store::cell::Word;
 use crate::store::{StoreKey, UpdateError};
 use crate::util::coverage::{self, Race};
@@ -58,7 +58,7 @@ impl Table {
             Err(SlotOutcome::TableFull) => return Err(UpdateError::TableFull),
             Err(_) => return Ok(()),
         }
-        let reservation = self.written.reservations.reserve_another();
+        let mut reservation = self.written.reservations.reserve_another(key.tag);
         // Before the freeze: a caller with an older clock that finds the frozen cell then uses the
         // later limit.
         rules.record_end(slot.tag());
@@ -66,7 +66,7 @@ impl Table {
         // If a migration has begun since, it moves the word with all others.
         let is_left = !shard.view(guard).is_same(view);
         let next =
-            if word == 0 || is_left { None } else { next_own(newest, slot, key.fingerprint) };
+            if word == 0 || is_left { None } else { next_own(newest, slot, key, &mut reservation) };
         let Some((next, is_new)) = next else {
             newest.give_back();
             return Ok(());
@@ -77,7 +77,6 @@ impl Table {
         } else {
             newest.give_back();
         }
-        next.set_tag(key.tag);
         // Another call with a later clock may have set the tag of a later limit.
         next.cell.seed(rules.converted(key.cell_key(), slot.tag(), word, next.tag())?);
         // Not if a migration has closed the way first: the migration then moves the word from the
@@ -99,11 +98,12 @@ impl Table {
 }
 
 /// Returns the first own slot of a key after `slot`, and takes one if there is none; also returns
-/// whether it is new. `None` if a migration leaves the segment.
+/// whether it is new. If it is, `reservation` is for its tag. `None` if a migration leaves the segment.
 fn next_own<'g>(
     segment: Segment<'g>,
     slot: &Slot,
-    fingerprint: Fingerprint,
+    &StoreKey { fingerprint, tag, .. }: &StoreKey<'_>,
+    reservation: &mut Reservation<'_>,
 ) -> Option<(&'g Slot, bool)> {
     for slot in segment.slots_after(slot, fingerprint) {
         // Repeats only when another thread has changed the slot, which can happen twice.
@@ -117,6 +117,7 @@ fn next_own<'g>(
                     let _ = slot.claim(fingerprint);
                 }
                 KeyMatch::Claimed => {
+                    reservation.move_to(slot.set_tag(tag));
                     if slot.take(fingerprint) {
                         return Some((slot, true));
                     }

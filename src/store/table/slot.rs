@@ -6,6 +6,10 @@
 //! vacant (lo 0) -> claimed (lo, hi 0) -> live (lo, hi, word) -> frozen (word with its top bit)
 //! vacant -> closed (lo 1)    claimed -> poisoned (hi 1)
 //! ```
+//!
+//! The tag is set while the slot is claimed, and does not change from then on. So every thread that finds the key finds
+//! the tag, and knows where the cell is counted. Two keys with the same low half that claim a slot at the same time could
+//! get one's tag with the other's key: no two of the keys of a table have 63 equal bits.
 
 use super::fingerprint::Fingerprint;
 use crate::store::cell::{Cell, Word};
@@ -140,8 +144,8 @@ impl Slot {
         claimed.is_ok()
     }
 
-    /// Gives a claimed slot to the key; any thread may have claimed it. On `false` another thread
-    /// was faster, and the caller reads the slot again.
+    /// Gives a claimed slot to the key; any thread may have claimed it. The caller has set the tag. On
+    /// `false` another thread was faster, and the caller reads the slot again.
     pub(super) fn take(&self, fingerprint: Fingerprint) -> bool {
         if fault::active(Fault::TakeByStore) {
             self.hi.store(fingerprint.hi, Ordering::Relaxed);
@@ -149,9 +153,14 @@ impl Slot {
         }
         // Release: pairs with `high`: a thread that finds a migrated cell sees that the cell was
         // counted before, and a thread that finds the new cell of a key sees the eviction time
-        // floor at which the key's last cell was dropped.
+        // floor at which the key's last cell was dropped. It also sees the tag.
         // Relaxed on failure: a thread that loses reads the slot again.
-        self.hi.compare_exchange(NONE, fingerprint.hi, Ordering::Release, Ordering::Relaxed).is_ok()
+        let taken = if fault::active(Fault::TagUnpublished) {
+            Ordering::Relaxed
+        } else {
+            Ordering::Release
+        };
+        self.hi.compare_exchange(NONE, fingerprint.hi, taken, Ordering::Relaxed).is_ok()
     }
 
     /// Closes a vacant slot. On `false` another thread was faster, and the caller reads the slot
@@ -174,25 +183,27 @@ impl Slot {
         poisoned.is_ok()
     }
 
-    /// Returns the limit tag, which is set before the word is.
+    /// Returns the limit tag, which is set before the key is.
     #[inline(always)]
     pub(super) fn tag(&self) -> LimitTag {
-        // Relaxed: the tag is written before the first word, which the caller has read with
-        // Acquire.
+        // Relaxed: the tag is written before the key's high half and before the first word. The caller has read one of
+        // these with Acquire.
         LimitTag::from_bits(self.tag.load(Ordering::Relaxed))
     }
 
-    /// Sets the limit tag unless it is set. Callers do this before they write the first word.
-    pub(super) fn set_tag(&self, tag: LimitTag) {
-        // Relaxed: the swap of the first word publishes the tag with Release. All callers that set
-        // a tag take it from the registry.
+    /// Sets the limit tag unless it is set, and returns the slot's. Callers do this before they take the slot.
+    pub(super) fn set_tag(&self, tag: LimitTag) -> LimitTag {
+        // Relaxed: the swap of `take` publishes the tag with Release. All callers that set a tag take it from the
+        // registry.
         if self.tag.load(Ordering::Relaxed) == NONE {
             if fault::active(Fault::TagByStore) {
-                return self.tag.store(tag.bits(), Ordering::Relaxed);
+                self.tag.store(tag.bits(), Ordering::Relaxed);
+                return tag;
             }
             let _ =
                 self.tag.compare_exchange(NONE, tag.bits(), Ordering::Relaxed, Ordering::Relaxed);
         }
+        self.tag()
     }
 
     /// Reads the word, with its mark.

@@ -2,6 +2,7 @@
 //! released.
 
 use super::epoch::pin;
+use super::insert::{LOOKS_AT_CAP, LOOKS_NEAR_CAP};
 use super::migration::{CHUNK, MigrationGoal};
 use super::retired::When;
 use super::segment::Segment;
@@ -9,6 +10,7 @@ use super::shard::ShardView;
 use super::slot::{Slot, SlotContents};
 use super::{Rules, Table};
 use crate::store::cell::Word;
+use crate::store::key::LimitTag;
 use crate::store::{CellKey, Swept};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
@@ -161,6 +163,49 @@ impl Table {
         false
     }
 
+    /// See [`Store::room_in_ns`](crate::store::Store::room_in_ns). Looks at the slots that the next insert of a key would
+    /// sweep.
+    pub(crate) fn room_in_ns(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<u64> {
+        if !rules.may_sweep_at(now_ns) {
+            return None;
+        }
+        let at_ns = now_ns.max(self.floor_ns());
+        // Relaxed: only a position.
+        let Cursor { mut shard, mut slot } =
+            Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
+        let (mut looks, mut soonest) = (0, None);
+        let is_near = self.written.reservations.is_nearly_full();
+        let most = LOOKS_AT_CAP + if is_near { LOOKS_NEAR_CAP } else { 0 };
+        while looks < most && soonest != Some(0) && shard < self.shards.len() {
+            let guard = pin();
+            let view = self.shards[shard].view(&guard);
+            // A sweep drops no cell of a shard that moves.
+            let is_still = !view.is_migrating();
+            let segment =
+                view.newest().filter(|it| is_still && it.generation() == rules.generation());
+            let Some(segment) = segment.filter(|segment| slot < segment.slots()) else {
+                (shard, slot, looks) = (shard + 1, 0, looks + 1);
+                continue;
+            };
+            let full_ns = self.room_by(segment.slot(0, slot), tag, at_ns, rules);
+            soonest = soonest.into_iter().chain(full_ns).min();
+            (slot, looks) = (slot + 1, looks + 1);
+        }
+        match soonest? {
+            0 => Some(0),
+            full_ns => Some(full_ns.saturating_add(at_ns - now_ns)),
+        }
+    }
+
+    /// Returns the time from `at_ns` until the cell of a slot is full, if its end makes room for a key with this tag.
+    fn room_by(&self, slot: &Slot, tag: LimitTag, at_ns: u64, rules: &impl Rules) -> Option<u64> {
+        let SlotContents::Key(fingerprint) = slot.contents() else { return None };
+        let Word::Live(word @ 1..) = slot.word() else { return None };
+        let own = slot.tag();
+        let makes_room = self.written.reservations.has_room(tag, Some(own));
+        makes_room.then(|| rules.full_in_ns(CellKey::Fingerprint(fingerprint), own, word, at_ns))?
+    }
+
     /// Returns whether a smaller segment has room for the cells.
     fn is_too_large(&self, view: ShardView<'_>) -> bool {
         view.newest().is_some_and(|segment| {
@@ -203,7 +248,7 @@ impl Table {
             return false;
         }
         coverage::hit(Race::Evicted);
-        self.count_dropped();
+        self.count_dropped(slot.tag());
         segment.count_dead();
         true
     }

@@ -146,11 +146,8 @@ impl Rule {
         }
     }
 
-    /// The ms until `is_so` holds of a state, counted from now, or from the state's own time if the clock
-    /// went back behind it. Units beyond the capacity belong to times to come, so a state with such units
-    /// counts from now.
-    fn until(self, at: i128, used: i128, now_ms: i128, is_so: impl Fn(i128) -> bool) -> i128 {
-        let from = if used > self.capacity() { now_ms } else { now_ms.max(at) };
+    /// The ms from now until `is_so` holds of a state.
+    fn until(self, at: i128, used: i128, from: i128, is_so: impl Fn(i128) -> bool) -> i128 {
         let step = match self {
             Rule::Gcra { .. } => unreachable!("its state is no count"),
             Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
@@ -159,7 +156,7 @@ impl Rule {
             Rule::Leaky { size, rate, drip } => ((used + 2 * size) / drip + 2) * rate,
         };
         let (mut low, mut high) = (0, step + (at - from).max(0));
-        assert!(is_so(from + high), "{self:?}: {used} since {at} at {now_ms}");
+        assert!(is_so(from + high), "{self:?}: {used} since {at} at {from}");
         while low < high {
             let middle = (low + high) / 2;
             if is_so(from + middle) {

@@ -235,9 +235,11 @@ fn cap_vs_migration_model() {
         let guard = epoch::pin();
         let view = bench.table.shards[0].view(&guard);
         let newest = view.newest().expect("L is there");
-        let reservation = bench.table.written.reservations.reserve().expect("there is room");
+        let tag = Limits::of_generation(0).tag(K);
+        let reservations = &bench.table.written.reservations;
+        let mut reservation = reservations.reserve(tag).expect("there is room");
         if let ClaimOutcome::Granted(_) = newest.claim(view.is_migrating()) {
-            match bench.table.take_slot(newest, K) {
+            match bench.table.take_slot(newest, K, tag, &mut reservation) {
                 Some(settled) if settled.is_new => reservation.hand_over(),
                 _ => newest.give_back(),
             }

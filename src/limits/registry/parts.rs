@@ -1,0 +1,54 @@
+//! Divides the cap on keys among the limits: see [`capacity`](crate::store::capacity).
+
+use super::{Entry, Limits, shadow};
+use crate::error::{Error, ErrorKind};
+use crate::store::capacity::LimitPart;
+
+impl Limits {
+    /// Divides `max_keys` places. A limit with `max_keys` of its own has that number and takes no others. Of the rest, half
+    /// is divided equally among the other limits that have buckets in this process. A shadow counts as a limit.
+    pub(crate) fn parts(&self, max_keys: usize) -> Result<Vec<LimitPart>, Error> {
+        let mut given: Vec<Option<usize>> =
+            self.entries.iter().map(|entry| entry.options.max_keys).collect();
+        for entry in self.entries.iter().filter(|entry| entry.options.shadow.is_some()) {
+            if let Some(index) = self.by_name.get(&*entry.shadow_name()) {
+                given[index.0 as usize] = entry.options.max_keys;
+            }
+        }
+        let with_buckets = || self.entries.iter().zip(&given).filter(|(it, _)| it.has_buckets());
+        let sum: u128 = with_buckets().filter_map(|(_, given)| *given).map(|it| it as u128).sum();
+        let Some(rest) = usize::try_from(sum).ok().and_then(|sum| max_keys.checked_sub(sum)) else {
+            return Err(self.too_many(sum, max_keys));
+        };
+        let own = rest / 2 / with_buckets().filter(|(_, given)| given.is_none()).count().max(1);
+        let part = |(entry, given): (&Entry, &Option<usize>)| match *given {
+            _ if !entry.has_buckets() => LimitPart::default(),
+            Some(own) => LimitPart { own, is_closed: true },
+            None => LimitPart { own, is_closed: false },
+        };
+        Ok(self.entries.iter().zip(&given).map(part).collect())
+    }
+
+    /// The error of limits whose own numbers are more than the limiter has.
+    fn too_many(&self, sum: u128, max_keys: usize) -> Error {
+        const SHOWN: usize = 3;
+        let given = |entry: &&Entry| entry.has_buckets() && !shadow::is_name(&entry.name);
+        let given = self.entries.iter().filter(given);
+        let named: Vec<String> = given
+            .filter_map(|entry| Some(format!("{} {}", entry.name, entry.options.max_keys?)))
+            .collect();
+        let more = if named.len() > SHOWN { ", ..." } else { "" };
+        let shown = named[..named.len().min(SHOWN)].join(", ");
+        let text = format!(
+            "max_keys of the limits ({shown}{more}) are {sum} in all, shadows included: at most {max_keys}, the limiter's max_keys, is allowed"
+        );
+        Error::new(ErrorKind::Limit, text)
+    }
+}
+
+impl Entry {
+    /// Whether some id of the limit can have a bucket in this process.
+    fn has_buckets(&self) -> bool {
+        self.any_limit().is_some() && !self.is_shared()
+    }
+}
