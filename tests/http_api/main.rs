@@ -20,6 +20,7 @@ mod on_response;
 mod random;
 mod refunds;
 mod rejections;
+mod room;
 mod routes;
 mod rule_fields;
 mod shared;

@@ -44,10 +44,10 @@ impl Protocol {
         found.map(|(_, answer)| Protocol(answer))
     }
 
-    /// Makes a RESOURCE_EXHAUSTED with the wait until a retry.
+    /// Makes a RESOURCE_EXHAUSTED with the wait until a retry, or an UNAVAILABLE in place of a 503.
     pub(crate) fn denied(self, denial: &Denial<'_>) -> Response<Bytes> {
-        let text = format!("too many requests: try again in {} s", denial.retry_after());
-        let mut response = self.status("8", &text);
+        let text = format!("{}: try again in {} s", denial.title(), denial.retry_after());
+        let mut response = self.status(if denial.is_unavailable { "14" } else { "8" }, &text);
         if let Some(value) = pushback(denial.decision().retry_in()) {
             response.headers_mut().insert(GRPC_PUSHBACK, value);
         }

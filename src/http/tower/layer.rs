@@ -161,7 +161,7 @@ pub struct RateLimitBuilder {
     rules: Vec<Rule>,
     pub(super) exemptions: Exemptions,
     fields: Option<Fields>,
-    responders: Responders,
+    pub(super) responders: Responders,
     jitter: Option<Jitter>,
     permissive: bool,
     #[cfg(feature = "tracing")]

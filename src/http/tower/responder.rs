@@ -21,15 +21,18 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::decision::Decision;
-use crate::http::Rejection;
 use crate::http::retry_after::retry_after;
 use crate::http::tower::grpc::Protocol;
+use crate::http::{RateLimitBuilder, Rejection};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The problem type, from the same section, of a server that cannot serve as many requests as usual.
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// A denied request, the input of a responder. [`RateLimitBuilder::respond`](crate::http::RateLimitBuilder::respond) has
 /// an example.
@@ -68,6 +71,8 @@ pub struct Denial<'a> {
     pub(crate) decision: Decision,
     pub(crate) violated: &'a [&'a str],
     pub(crate) request: &'a Parts,
+    /// Whether the answer is a 503, because the table has no room and the layer says so.
+    pub(crate) is_unavailable: bool,
 }
 
 impl Denial<'_> {
@@ -169,6 +174,54 @@ impl Denial<'_> {
     }
 }
 
+impl Denial<'_> {
+    fn status(&self) -> StatusCode {
+        match self.is_unavailable {
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// Returns the beginning of a line of text.
+    pub(crate) fn title(&self) -> &'static str {
+        if self.is_unavailable { "no room for a new client" } else { "too many requests" }
+    }
+}
+
+impl RateLimitBuilder {
+    /// Answers a denial for lack of room ([`Decision::out_of_room`]) with 503 in place of 429: the client has not made too
+    /// many requests, and the server has no room to count those of a new client. The problem document is of the type
+    /// `temporary-reduced-capacity`, and gRPC's status is UNAVAILABLE. A [custom
+    /// responder](RateLimitBuilder::respond) that calls a function of [`responder`](crate::http::responder) gets the same.
+    /// Default: 429.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// # use tollgate::options::AtCap;
+    /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
+    /// let no_room = LimiterOptions::default().max_keys(0).at_cap(AtCap::Deny);
+    /// let limiter = Limiter::with_options(limits, no_room);
+    /// let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).unavailable_without_room().build()?;
+    /// assert_eq!(send(&layer, Request::new(()))?.status(), 503);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unavailable_without_room(mut self) -> RateLimitBuilder {
+        self.responders.unavailable = true;
+        self
+    }
+}
+
 /// Makes a 429 with a problem document (RFC 9457) of the type `quota-exceeded`, which names the limits that deny the
 /// request.
 ///
@@ -195,8 +248,14 @@ impl Denial<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
+    let (problem, title) = match denial.is_unavailable {
+        true => (REDUCED_CAPACITY, "Temporary reduced capacity"),
+        false => (QUOTA_EXCEEDED, "Quota exceeded"),
+    };
+    let status = denial.status();
     let mut text = format!(
-        "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"Quota exceeded\",\"status\":429,\"detail\":\"try again in {} s\",\"violated-policies\":[",
+        "{{\"type\":\"{problem}\",\"title\":\"{title}\",\"status\":{},\"detail\":\"try again in {} s\",\"violated-policies\":[",
+        status.as_u16(),
         denial.retry_after()
     );
     for (at, name) in denial.violated.iter().enumerate() {
@@ -204,7 +263,7 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
         push_json(&mut text, name);
     }
     text.push_str("]}");
-    response(StatusCode::TOO_MANY_REQUESTS, PROBLEM_JSON, text)
+    response(status, PROBLEM_JSON, text)
 }
 
 /// Makes a 429 with a line of text.
@@ -232,8 +291,8 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
-    let text = format!("too many requests: try again in {} s\n", denial.retry_after());
-    response(StatusCode::TOO_MANY_REQUESTS, PLAIN_TEXT, text)
+    let text = format!("{}: try again in {} s\n", denial.title(), denial.retry_after());
+    response(denial.status(), PLAIN_TEXT, text)
 }
 
 /// Makes gRPC's answer: RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`, in the content type of gRPC or of gRPC-Web.

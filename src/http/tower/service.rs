@@ -360,7 +360,8 @@ impl LayerState {
         if self.logs_denials {
             events::request_denied(parts, &violated, decision.retry_in());
         }
-        let denial = Denial { decision, violated: &violated, request: parts };
+        let is_unavailable = self.responders.unavailable && decision.out_of_room();
+        let denial = Denial { decision, violated: &violated, request: parts, is_unavailable };
         let mut response = self.responders.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         if let Some(outcome) = outcome {

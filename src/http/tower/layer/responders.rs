@@ -20,6 +20,8 @@ pub(crate) struct Responders {
     rejected: Option<RejectedResponder>,
     /// Whether gRPC requests get gRPC's own answers.
     grpc: bool,
+    /// Whether a denial for lack of room is a 503.
+    pub(crate) unavailable: bool,
 }
 
 #[derive(Default)]
