@@ -153,7 +153,8 @@ impl KeyedLimit {
     /// For an id without a bucket it also asks whether the table has room for one, and answers as
     /// [`AtCap`](crate::options::AtCap) says: under `Deny` with a denial for [lack of
     /// room](crate::Decision::out_of_room), under `Share` with the overflow bucket's decision. For that it looks at the
-    /// buckets that a spend would look at: 80, or 1,024 with `Engine::Exact`. A check at a cost of 0 asks for no room.
+    /// buckets that a spend would look at, at most 80. With `Engine::Exact` it looks at 256 of them, and a spend may find a
+    /// full one among the others. A check at a cost of 0 asks for no room.
     ///
     /// # Errors
     ///

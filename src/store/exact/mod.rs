@@ -35,8 +35,9 @@ pub(crate) struct Exact {
     reservations: Reservations,
 }
 
-/// The most cells that a call looks at for the time when there is room, under shards' locks for reading.
-const LOOKS_AT_CAP: usize = 1024;
+/// The most cells that a call looks at for the time when there is room, under shards' locks for reading. Each call that a
+/// full table denies looks, so a flood must not make this dear.
+const LOOKS_AT_CAP: usize = 256;
 
 /// The exact store as an engine holds it.
 pub(crate) type Boxed = Box<Exact>;
