@@ -233,6 +233,7 @@ fn parts_follow_a_reload() {
         assert!(b.check("0", 4).unwrap().allowed() && b.check("24", 4).unwrap().allowed());
         assert!(b.check("new", 1).unwrap().out_of_room(), "{engine:?}");
         assert!(a.spend("new", 1).unwrap().out_of_room(), "{engine:?}");
+        drop(b);
         limiter.reload(one()).unwrap();
         fill(&a, 2_000, 200);
         assert_eq!(limiter.stats().cells, 100, "{engine:?}: A is alone again");
