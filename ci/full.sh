@@ -26,11 +26,11 @@ tests() {
     step "the packages"
     ci/package.sh
     step "both engines beside the oracle, 3,000,000 operations each"
-    PARITY_OPS=3000000 cargo test --all-features --test parity
+    PARITY_OPS=3000000 cargo test --release --all-features --test parity
     step "nodes that share limits beside the oracle, 1,000,000 operations on each engine"
-    PARITY_OPS=1000000 cargo test --all-features --test shared_parity
+    PARITY_OPS=1000000 cargo test --release --all-features --test shared_parity
     step "threads with all features, 10 minutes"
-    ENDURANCE_S=600 cargo test --all-features --test endurance -- --nocapture
+    ENDURANCE_S=600 cargo test --release --all-features --test endurance -- --nocapture
     step "a history of 100,000,000 calls, checked"
     WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
     step "instructions of a call"
