@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, MatchedPath};
 use axum::http::{HeaderName, header::CONTENT_TYPE};
@@ -10,6 +11,9 @@ use tollgate::http::{ClientAddress, Forwarding, RateLimitLayer, Rule, extract};
 use tollgate::sweep::SweepOptions;
 use tollgate::watch::WatchOptions;
 use tollgate::{Limiter, LimiterOptions, Limits};
+
+/// A client that never sends the rest of its request must not keep the buckets from their file.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = if Path::new(&buckets).exists() {
         Limiter::restore(limits, options, &buckets)?.0
     } else {
-        Limiter::with_options(limits, options)
+        Limiter::try_with_options(limits, options)?
     };
     let sweeper = limiter.start_sweeper(SweepOptions::default())?;
     let reloaded = WatchOptions::default().on_reload(|reloaded| {
@@ -64,9 +68,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(stopped()).await?;
+    let served = axum::serve(listener, service).with_graceful_shutdown(stopped());
+    tokio::select! {
+        served = served.into_future() => served?, // all requests are answered
+        () = async { stopped().await; tokio::time::sleep(PATIENCE).await } => {}
+    }
 
-    // All requests are answered. The threads end, and the buckets are written.
+    // The threads end, and the buckets are written.
     drop((watcher, sweeper));
     limiter.snapshot(&buckets)?;
     Ok(())

@@ -41,6 +41,7 @@ impl Limiter {
                 LimitCounters {
                     name: entry.name.to_string(),
                     mode: entry.options.mode,
+                    enabled: !entry.is_disabled,
                     limit: entry.default.clone(),
                     shadow: entry.options.shadow.clone(),
                     allowed: counted.allowed,

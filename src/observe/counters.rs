@@ -98,6 +98,8 @@ pub struct LimitCounters {
     pub name: String,
     /// Whether the limit is enforced or in shadow mode.
     pub mode: LimitMode,
+    /// Whether the limit is switched on: `enabled: false` in a file switches it off.
+    pub enabled: bool,
     /// The default; `None` is no limit.
     pub limit: Option<Limit>,
     /// The shadow limit beside this one, if any.

@@ -43,8 +43,8 @@ impl Counters {
         }
         add("tollgate_limit_burst", Gauge, "The most that a bucket holds by default, in units.",
             self.by_limit(|limit| limit.limit.as_ref().map(Limit::burst)));
-        add("tollgate_limit_enforced", Gauge, "1 if the limit denies, 0 if it is in shadow mode.",
-            self.by_limit(|limit| Some(u64::from(limit.mode == LimitMode::Enforce))));
+        add("tollgate_limit_enforced", Gauge, "1 if the limit denies, 0 if it is off or in shadow mode.",
+            self.by_limit(|limit| Some(u64::from(limit.enabled && limit.mode == LimitMode::Enforce))));
         add("tollgate_limit_shadow_burst", Gauge, "The most that a bucket of the shadow holds, in units.",
             self.by_limit(|limit| limit.shadow.as_ref().map(Limit::burst)));
         let stats = &self.stats;

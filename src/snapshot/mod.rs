@@ -251,7 +251,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::is_io`] if the file cannot be read or is no regular file. [`Error::is_invalid_snapshot`] if
+    /// [`Error::is_io`] if the file cannot be read or is no regular file. [`Error::is_invalid_limit`] if
+    /// the [`max_keys`](crate::limits::LimitOptions::max_keys) of `limits` are more in all than the limiter's.
+    /// [`Error::is_invalid_snapshot`] if
     ///
     /// - the file is damaged anywhere, or of another version, engine or hash function as above;
     /// - it has limits of one name, too many buckets and parameters for its size, or too many limits that are not among
@@ -261,7 +263,6 @@ impl Limiter {
     ///   counting those of ids with an override. Up to that number all are restored, because the limiter that wrote the file
     ///   can have had overrides that `limits` does not have. New ids get buckets once there are fewer than `max_keys`;
     /// - [`max_blocks`](LimiterOptions::max_blocks) is too low for its blocks;
-    /// - the [`max_keys`](crate::limits::LimitOptions::max_keys) of `limits` are more in all than the limiter's;
     /// - a limit with buckets in the file has changed from or to a custom algorithm, unless `carry_over` is
     ///   [`CarryOver::Afresh`].
     pub fn restore_with(
@@ -280,6 +281,8 @@ impl Limiter {
         carry_over: CarryOver,
         wall_ns: u64,
     ) -> Result<(Limiter, Restored), Error> {
+        // A fault of the limits is no fault of the file.
+        limits.parts(options.max_keys)?;
         restore::restore(limits, options, path, carry_over, wall_ns).map_err(|error| match error {
             ReadError::Io(error) => {
                 Error::from_io(format_args!("{}: cannot be read", path.display()), error)

@@ -192,3 +192,17 @@ fn batch_repeated_after_a_reload_counts_once() {
         assert_eq!(figures(&limiter, "B"), [1, 1, 1, 1, 0, 0], "{engine:?}");
     }
 }
+
+#[test]
+fn limit_that_is_off_is_not_enforced() {
+    let file = "A: {burst: 5, count: 5, period: 1s, id: string, enabled: false}\n\
+                B: {burst: 5, count: 5, period: 1s, id: string}\n";
+    let limiter = Limiter::new(Limits::from_yaml(file).unwrap());
+    let counters = limiter.counters();
+    let enabled: Vec<_> = counters.limits.iter().map(|of| (&*of.name, of.enabled)).collect();
+    assert_eq!(enabled, [("A", false), ("B", true)]);
+    let text = limiter.prometheus();
+    for sample in [r#"enforced{limit="A"} 0"#, r#"enforced{limit="B"} 1"#] {
+        assert!(text.contains(&format!("tollgate_limit_{sample}\n")), "{text}");
+    }
+}

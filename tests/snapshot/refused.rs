@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::algorithm::{Algorithm, Outcome};
+use tollgate::limits::LimitOptions;
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
@@ -53,6 +54,21 @@ fn mismatched_snapshots_are_refused_with_a_reason() {
         let text = restored(limits(&[]), options(), &path);
         assert_eq!(text, "0: this is not a snapshot of buckets");
     }
+}
+
+/// Such limits made a good file a damaged one, which a program may pass over.
+#[test]
+fn fault_of_the_limits_is_not_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    limiter(limits(&[("A", slow(10))]), ENGINES[0]).0.snapshot(&path).unwrap();
+    let own = LimitOptions::default().max_keys(11);
+    let limits = Limits::builder().limit_with("A", IdFormat::String, slow(10), own).unwrap();
+    let options = options(ENGINES[0]).0.max_keys(10);
+    let error = Limiter::restore(limits.build(), options, &path).unwrap_err();
+    assert!(error.is_invalid_limit() && !error.is_invalid_snapshot(), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("max_keys of the limits (A 11) are 11 in all"), "{text}");
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn typo_in_a_used_limits_name_is_refused() {
     fs::write(service.site.file(), entry("PerIP", "") + &entry("PerKey", "")).unwrap();
     let error = service.result().unwrap_err();
     assert!(error.contains("lack PerIp (there is PerIP at "), "{error}");
+    assert!(error.contains("limits.yml: the new limits lack"), "{error}");
     assert!(error.contains("limits.yml:1)") && !error.contains("PerKey"), "{error}");
     assert!(error.contains("`enabled: false`"), "{error}");
     service.still_limits("a");

@@ -1,6 +1,6 @@
 //! Parses a rule of the arguments, and finds the id and the cost of a line of a log.
 //!
-//!     LIMIT=FIELD[+FIELD]...[,WORD=VALUE]...
+//!     LIMIT=FIELD[?][+FIELD[?]]...[,WORD=VALUE]...
 
 use std::borrow::Cow;
 
@@ -16,6 +16,8 @@ pub(crate) struct Rule {
     pub(crate) text: String,
     /// The fields of the id.
     id: Vec<Source>,
+    /// The rule applies if the line has each of these, with a text that is not empty.
+    present: Vec<Source>,
     cost: Cost,
     /// The rule applies if each of these has one of its values.
     only: Vec<(Source, Vec<String>)>,
@@ -63,11 +65,20 @@ impl Rule {
             return Err("no limit: LIMIT=FIELD is allowed".into());
         }
         let mut words = text.split(',');
-        let id = words.next().unwrap_or_default().split('+').map(Source::parse);
+        let fields = words.next().unwrap_or_default().split('+');
+        let (mut id, mut present) = (Vec::new(), Vec::new());
+        for field in fields {
+            let source = Source::parse(field.strip_suffix('?').unwrap_or(field))?;
+            if field.ends_with('?') {
+                present.push(source.clone());
+            }
+            id.push(source);
+        }
         let mut rule = Rule {
             limit: limit.to_owned(),
             text: text.to_owned(),
-            id: id.collect::<Result<_, _>>()?,
+            id,
+            present,
             cost: Cost::Units(1),
             only: Vec::new(),
             paths: Vec::new(),
@@ -102,7 +113,9 @@ impl Rule {
             let target = entry.field(Field::Path);
             target.is_some_and(|target| self.paths.iter().any(|path| path.is_of(path_of(&target))))
         };
-        self.only.iter().all(|(source, values)| has(source, values))
+        let is_present = |source: &Source| source.find(entry).is_some_and(|it| !it.is_empty());
+        self.present.iter().all(is_present)
+            && self.only.iter().all(|(source, values)| has(source, values))
             && (self.paths.is_empty() || is_path())
     }
 
@@ -249,7 +262,7 @@ mod tests {
 
     const LINE: &str =
         r#"2001:db8::1 - - [17/May/2015:10:05:03 +0000] "POST /users/7/?a=b HTTP/1.1" 200 512"#;
-    const OBJECT: &str = r#"{"ts":1,"remote_addr":"1.1.1.1","request":"GET / HTTP/1.1","tenant":"a:b\\c","cost":1.5,"size":7}"#;
+    const OBJECT: &str = r#"{"ts":1,"remote_addr":"1.1.1.1","request":"GET / HTTP/1.1","tenant":"a:b\\c","empty":"","cost":1.5,"size":7}"#;
 
     fn charge(rule: &str) -> Option<Result<(String, u64), String>> {
         let rule = Rule::parse(&format!("A={rule}")).unwrap_or_else(|error| panic!("{error}"));
@@ -320,6 +333,10 @@ mod tests {
             assert!(charge(&format!("client,{rule}")).is_none(), "{rule}");
         }
         assert!(charge("client,.tenant=a:b\\c").is_some());
+        assert_eq!(charge(".tenant?"), Some(Ok(("a:b\\c".into(), 1))));
+        for rule in ["user?", "client+user?", ".x?", ".empty?"] {
+            assert!(charge(rule).is_none(), "{rule}");
+        }
         let path = Path::parse("/a//{b}", Rest::Nothing).unwrap();
         for (target, is_of) in [("/a//x", true), ("/a/x", false), ("/a//", false), ("a//x", false)]
         {

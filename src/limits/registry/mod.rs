@@ -99,7 +99,7 @@ pub(crate) struct Entry {
     /// Whether a default was given. It may be `None`, which limits nothing.
     has_default: bool,
     /// Whether the limit was switched off. `build` then removes its default and overrides.
-    is_disabled: bool,
+    pub(crate) is_disabled: bool,
     /// The algorithm, once a default or an override has set it. A limit has one only, because a bucket's word may pass
     /// from the default to an override.
     pub(crate) algorithm: Option<&'static str>,

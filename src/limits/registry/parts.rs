@@ -40,7 +40,8 @@ impl Limits {
         let more = if named.len() > SHOWN { ", ..." } else { "" };
         let shown = named[..named.len().min(SHOWN)].join(", ");
         let text = format!(
-            "max_keys of the limits ({shown}{more}) are {sum} in all, shadows included: at most {max_keys}, the limiter's max_keys, is allowed"
+            "{}max_keys of the limits ({shown}{more}) are {sum} in all, shadows included: at most {max_keys}, the limiter's max_keys, is allowed",
+            self.in_files()
         );
         Error::new(ErrorKind::Limit, text)
     }

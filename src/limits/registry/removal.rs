@@ -86,12 +86,15 @@ impl Limits {
         if faults.is_empty() {
             return Ok(());
         }
-        let files = if new.files.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", new.files.join(", "))
-        };
-        Err(Error::new(ErrorKind::Limit, format!("{files}{}", faults.join("; "))))
+        let text = format!("{}{}", new.in_files(), faults.join("; "));
+        Err(Error::new(ErrorKind::Limit, text))
+    }
+
+    /// Returns how an error about several limits begins: with the files that they come from.
+    pub(super) fn in_files(&self) -> String {
+        let files: Vec<&str> =
+            self.files.iter().map(String::as_str).filter(|file| !file.is_empty()).collect();
+        if files.is_empty() { String::new() } else { files.join(", ") + ": " }
     }
 
     /// Returns the text that names the new limit of `new` that is most like the missing `old`, or nothing if none is.

@@ -20,7 +20,8 @@ pub(crate) struct Traffic {
     #[arg(long, value_name = "FILE", requires = "rules")]
     pub(crate) log: Option<PathBuf>,
     /// Charge each line of the log to the limit's bucket of this field: client, user, method, path, host,
-    /// user_agent, status, bytes, forwarded_for, or .KEY of a JSON log. FIELD+FIELD is an id of both
+    /// user_agent, status, bytes, forwarded_for, or .KEY of a JSON log. FIELD+FIELD is an id of both,
+    /// and FIELD? leaves out the lines that lack the field
     ///
     /// Words after the fields, with commas between them, say more. path=/PREFIX, route=/ROUTE/{ID} and FIELD=VALUE, such
     /// as method=POST, choose the lines that the rule applies to; given twice, a word means either. cost=FIELD or
