@@ -312,9 +312,9 @@ pub fn path<T: Deref<Target = Uri> + Send + Sync + 'static>()
 /// use tollgate::{IdFormat, Limit, Limiter, Limits};
 ///
 /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
-/// let limiter = Limiter::new(Limits::builder().limit("PerHost", IdFormat::String, limit)?.build());
-/// let host = extract::by(|request| Who::from(request.uri.host().unwrap_or("none")));
-/// let rule = Rule::new(limiter.limit("PerHost")?, host);
+/// let limiter = Limiter::new(Limits::builder().limit("PerKind", IdFormat::String, limit)?.build());
+/// let kind = extract::by(|request| Who::from(if request.method.is_safe() { "read" } else { "write" }));
+/// let rule = Rule::new(limiter.limit("PerKind")?, kind);
 /// # let _ = rule;
 /// # Ok::<(), tollgate::Error>(())
 /// ```

@@ -17,11 +17,12 @@ pub(super) fn find<'a>(parts: &'a Parts, name: &str, missing: impl FnOnce() -> W
         let reason = format!("the cookie {} {what}", quoted(name, 64));
         Who::Refused(Rejection::of_client(RejectionKind::InvalidId, reason))
     };
+    let decoded_name = decoded(name.as_bytes());
     // HTTP/2 may spread the cookies over several fields (RFC 9113, 8.2.3).
     let lines = parts.headers.get_all(COOKIE).iter();
     let mut values = lines
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
-        .filter_map(|pair| value_of(pair, name.as_bytes()));
+        .filter_map(|pair| value_of(pair, &decoded_name));
     let Some(value) = values.next() else { return missing() };
     // Servers differ in which of several they take.
     if values.next().is_some() {
@@ -38,7 +39,7 @@ pub(super) fn find<'a>(parts: &'a Parts, name: &str, missing: impl FnOnce() -> W
     }
 }
 
-/// Returns the value of a pair if it has this name. Some servers decode names as well.
+/// Returns the value of a pair if it has this decoded name. Some servers decode names as well.
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let at = pair.iter().position(|byte| *byte == b'=')?;
     if *decoded(trim(&pair[..at])) != *name {
