@@ -333,6 +333,15 @@ impl Decision {
         Decision { verdict: Verdict::ALLOWED, ..self }
     }
 
+    /// Turns an allowance into a denial with the same figures if the same call would be denied next.
+    #[cfg(feature = "tower")]
+    pub(crate) fn for_retry(self) -> Decision {
+        if self.allowed() && self.retry_in_ns > 0 {
+            return Decision { verdict: Verdict::denied_by(0), ..self };
+        }
+        self
+    }
+
     /// Names the batch's member at `position` as the one that denies, if this is a denial.
     #[inline]
     pub(crate) fn for_member(mut self, position: usize) -> Decision {

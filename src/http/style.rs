@@ -127,6 +127,17 @@ impl Style {
         }
     }
 
+    /// Returns the time that `headers` already give, for a style that has one number for all limits.
+    pub(crate) fn time_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h HeaderValue> {
+        match self {
+            Style::Ietf => None,
+            Style::Draft06 | Style::Draft03 => headers.get(RATELIMIT_RESET),
+            Style::XRateLimit(_) => headers.get(X_RESET),
+            Style::PlugLimit(names) => headers.get(&names.reset),
+            Style::Sharkey => headers.get(X_CLEAR),
+        }
+    }
+
     /// Returns whether both styles write a field with one number for all limits.
     pub(crate) fn shares_number_with(&self, other: &Style) -> bool {
         let lists = [RATELIMIT, RATELIMIT_POLICY];

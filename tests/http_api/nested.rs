@@ -372,3 +372,141 @@ fn two_rules_of_which_one_refunds() {
     let left = |id| limiter.limit("Global").unwrap().check(id, 0).unwrap().remaining();
     assert_eq!((left("kept"), left("back")), (Some(15), Some(18)));
 }
+
+#[test]
+fn of_two_layers_without_units_the_longer_wait_stays() {
+    let one = |seconds| Limit::new(1, 1, seconds * SECOND).unwrap();
+    let table: [(Style, &str); 6] = [
+        (Style::Draft06, "ratelimit-reset: 60"),
+        (Style::Draft03, "ratelimit-reset: 60"),
+        (Style::XRateLimit(Reset::Delta), "x-ratelimit-reset: 60"),
+        (Style::XRateLimit(Reset::Epoch), "x-ratelimit-reset: "),
+        (Style::PlugLimit(PlugLimitNames::default()), "x-ratelimit-reset: 60"),
+        (Style::Sharkey, "x-ratelimit-clear: 60.000"),
+    ];
+    for (style, expected) in table {
+        for (global, login) in [(60, 2), (2, 60)] {
+            let limiter = limiter_of(one(global), one(login));
+            let line = Nested::new(limiter, style.clone()).lines(1);
+            assert!(line.starts_with("200 | ") && line.contains(expected), "{style:?} {line}");
+            assert!(line.contains("remaining: 0"), "{line}");
+            if let Some((_, reset)) = line.split_once("x-ratelimit-reset: 1") {
+                let reset: u64 = format!("1{reset}").parse().unwrap();
+                let now = std::time::SystemTime::now();
+                let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+                assert!(reset > now + 30, "{line}");
+            }
+        }
+    }
+}
+
+/// The outer limit has no unit left for the retry, so the client has to wait for both.
+#[test]
+fn a_denial_tells_the_wait_of_an_outer_layer_without_units() {
+    let table = [
+        (
+            Style::Ietf,
+            r#"429 | ratelimit-policy: "Login";q=1;w=2, "Global";q=2;w=120 | ratelimit: "Login";r=0;t=2, "Global";r=0;t=60 | retry-after: 60"#,
+        ),
+        (
+            Style::Draft06,
+            "429 | ratelimit-limit: 2 | ratelimit-policy: 1;w=2, 2;w=120 | ratelimit-remaining: 0 | ratelimit-reset: 60 | retry-after: 60",
+        ),
+        (
+            Style::Draft03,
+            "429 | ratelimit-limit: 2, 1;w=2, 2;w=120 | ratelimit-remaining: 0 | ratelimit-reset: 60 | retry-after: 60",
+        ),
+        (
+            Style::XRateLimit(Reset::Delta),
+            "429 | retry-after: 60 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 60",
+        ),
+        (
+            Style::PlugLimit(PlugLimitNames::default()),
+            "429 | retry-after: 60 | x-ratelimit-limit: 2 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 120",
+        ),
+        (
+            Style::Sharkey,
+            "429 | retry-after: 60 | x-ratelimit-clear: 120.000 | x-ratelimit-remaining: 0 | x-ratelimit-reset: 60.000",
+        ),
+    ];
+    let limiter = || {
+        let global = Limit::new(2, 2, 120 * SECOND).unwrap();
+        limiter_of(global, Limit::new(1, 1, 2 * SECOND).unwrap())
+    };
+    for (style, expected) in table {
+        let nested = Nested::new(limiter(), style.clone());
+        assert_eq!(nested.lines(2), expected, "{style:?}");
+    }
+    // A third layer leaves the longest wait, also with other names of fields, and gRPC's wait is the same.
+    let one = |limiter: &Limiter, name, style| layer(limiter, name, style, |rule| rule);
+    for (outer_seconds, wait) in [(30, "60"), (90, "90")] {
+        let limits = [("Outer", outer_seconds), ("Middle", 60), ("Inner", 2)];
+        let mut builder = Limits::builder();
+        for (name, seconds) in limits {
+            let burst = if name == "Inner" { 1 } else { 2 };
+            let limit = Limit::new(burst, 1, seconds * SECOND).unwrap();
+            builder = builder.limit(name, IdFormat::String, limit).unwrap();
+        }
+        let limiter = Limiter::with_clock(builder.build(), Clock::manual().0);
+        let x = Style::XRateLimit(Reset::Delta);
+        let outer = one(&limiter, "Outer", x).build().unwrap();
+        let middle = one(&limiter, "Middle", Style::Ietf).build().unwrap();
+        let innermost = one(&limiter, "Inner", Style::Ietf).grpc().build().unwrap();
+        let service = || outer.layer(middle.layer(innermost.layer(tower::service_fn(inner))));
+        let ask = || {
+            let mut request = request(None);
+            *request.method_mut() = http::Method::POST;
+            request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+            block_on(service().oneshot(request)).unwrap()
+        };
+        assert_eq!(ask().status(), StatusCode::OK);
+        let denied = ask();
+        assert_eq!(denied.headers()["grpc-status"], "8");
+        assert_eq!(denied.headers()["retry-after"], wait);
+        assert_eq!(denied.headers()["x-ratelimit-reset"], wait);
+        assert_eq!(denied.headers()["grpc-retry-pushback-ms"], format!("{wait}000").as_str());
+        assert_eq!(denied.headers()["ratelimit"], r#""Inner";r=0;t=2, "Middle";r=0;t=60"#);
+    }
+}
+
+/// An outer layer that only reports, or whose charge comes back, makes no wait longer.
+#[test]
+fn a_denial_keeps_its_wait_if_the_outer_limit_has_units() {
+    let limiter = || {
+        let global = Limit::new(2, 2, 120 * SECOND).unwrap();
+        limiter_of(global, Limit::new(1, 1, 2 * SECOND).unwrap())
+    };
+    let nested =
+        Nested::with(limiter(), [Style::Ietf, Style::Ietf], |rule| rule.refund_if_denied_within());
+    let line = nested.lines(2);
+    assert!(line.ends_with(r#""Login";r=0;t=2, "Global";r=1 | retry-after: 2"#), "{line}");
+    let limiter = limiter();
+    let outer = layer(&limiter, "Global", Style::Ietf, |rule| rule).permissive(true);
+    let outer = outer.build().unwrap();
+    let inner = layer(&limiter, "Login", Style::Ietf, |rule| rule).build().unwrap();
+    let line = Nested { limiter, outer, inner }.lines(2);
+    assert!(line.ends_with(r#""Login";r=0;t=2, "Global";r=0 | retry-after: 2"#), "{line}");
+}
+
+/// Layers whose fields have other names tell one wait.
+#[test]
+fn an_outer_set_beside_a_denial_tells_its_wait() {
+    let limiter = || {
+        let global = Limit::new(10, 1, 30 * SECOND).unwrap();
+        limiter_of(global, Limit::new(1, 1, 600 * SECOND).unwrap())
+    };
+    let line = |style| Nested::with(limiter(), [style, Style::Ietf], |rule| rule).lines(2);
+    let inner = r#"429 | ratelimit-policy: "Login";q=1;w=600 | ratelimit: "Login";r=0;t=600 | retry-after: 600"#;
+    assert_eq!(
+        line(Style::XRateLimit(Reset::Delta)),
+        format!(
+            "{inner} | x-ratelimit-limit: 10 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600"
+        )
+    );
+    assert_eq!(
+        line(Style::Sharkey),
+        format!(
+            "{inner} | x-ratelimit-clear: 600.000 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600.000"
+        )
+    );
+}

@@ -165,20 +165,18 @@ fn retry_after_is_that_of_all_rules() {
             );
         }
     }
-    // A name of its own shows the wait of its limit alone, and the service's `Retry-After` stands.
+    // A name of its own shows the wait of its limit alone after an allowed call; on a denial all fields tell one wait.
     for name in ["a", "b"] {
         let _ = limiter.limit(name).unwrap().reset("all").unwrap();
     }
     let wait = PlugLimitNames::from_names(["l", "s", "r", "wait"]).unwrap();
     let a = rule(&limiter, "a").fields(fields(&[Style::PlugLimit(wait)]));
     let layer = layer(&limiter, [a, own(&limiter, "b")]).build().unwrap();
-    for status in [200, 429] {
+    for (status, wait) in [(200, 10), (429, 30)] {
         let answer = ask(&[&layer]);
         assert!(answer.starts_with(&format!("{status} | ")), "{answer}");
-        assert!(
-            answer.contains("| retry-after: 30 |") && answer.contains("| wait: 10 |"),
-            "{answer}"
-        );
+        let wait = format!("| wait: {wait} |");
+        assert!(answer.contains("| retry-after: 30 |") && answer.contains(&wait), "{answer}");
     }
 }
 
@@ -377,4 +375,26 @@ proptest! {
             prop_assert_eq!(all, expected);
         }
     }
+}
+
+/// On a denial every field tells the wait of `Retry-After`, also those of the rules that allow the call or deny it for a
+/// shorter time.
+#[test]
+fn the_fields_of_a_denial_tell_one_wait() {
+    let limit = |burst, seconds| Limit::new(burst, 1, Duration::from_secs(seconds)).unwrap();
+    let numbers = [("a", limit(10, 30)), ("b", limit(1, 600)), ("c", limit(1, 5))];
+    let limiter = Limiter::with_clock(limits(&numbers), Clock::manual().0);
+    let rule = |name, style| rule(&limiter, name).fields(fields(&[style]));
+    let rules = [
+        rule("a", Style::XRateLimit(Reset::Delta)),
+        rule("b", Style::Ietf),
+        rule("c", Style::Draft03),
+    ];
+    let layer = layer(&limiter, rules).build().unwrap();
+    let line = ask(&[&layer]);
+    assert!(line.ends_with("x-ratelimit-remaining: 9 | x-ratelimit-reset: 30"), "{line}");
+    assert_eq!(
+        ask(&[&layer]),
+        r#"429 | ratelimit-limit: 1, 1;w=5 | ratelimit-policy: "b";q=1;w=600 | ratelimit-remaining: 0 | ratelimit-reset: 600 | ratelimit: "b";r=0;t=600 | retry-after: 600 | x-ratelimit-limit: 10 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 600"#
+    );
 }

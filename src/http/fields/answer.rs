@@ -135,6 +135,8 @@ pub struct Answer<'a> {
     pub(super) enforced: bool,
     /// Whether any limit of the response denies the call, also one without an item.
     pub(super) is_denial: bool,
+    /// The wait of a response that is a denial, which all its fields tell. `None`: that of `decision`.
+    wait: Option<Duration>,
     /// Whether an inner layer or the service has already denied the call.
     already_denied: bool,
     /// The fields that the denial has written, if an inner layer has denied the call. `None`: any field may be of the denial.
@@ -198,6 +200,7 @@ impl<'a> Answer<'a> {
             items,
             enforced: true,
             is_denial: !decision.allowed(),
+            wait: None,
             already_denied: false,
             fields_of_denial: None,
             lists: None,
@@ -239,10 +242,10 @@ impl<'a> Answer<'a> {
         Answer { already_denied, fields_of_denial, ..self }
     }
 
-    /// Sets whether any limit of the response denies the call.
+    /// Sets whether any limit of the response denies the call, and the wait of the denial, if it is known.
     #[cfg(feature = "tower")]
-    pub(crate) fn of_denial(self, is_denial: bool) -> Answer<'a> {
-        Answer { is_denial, ..self }
+    pub(crate) fn of_denial(self, is_denial: bool, wait: Option<Duration>) -> Answer<'a> {
+        Answer { is_denial, wait, ..self }
     }
 
     /// Returns whether the denial of an inner layer has written the fields of `style`, or some of them.
@@ -287,11 +290,25 @@ impl<'a> Answer<'a> {
     /// Returns the time that a field gives for all limits: on a denial the wait for the same call, else the time until the
     /// strictest limit has more units.
     pub(super) fn next_in(&self, strictest: &Item<'_>) -> Duration {
-        if self.decision.allowed() {
-            return strictest.more_in();
-        }
+        self.wait().unwrap_or_else(|| strictest.more_in())
+    }
+
+    /// Returns the time until the bucket is full; on a denial at least the wait, because a block may last longer than the
+    /// bucket takes to fill.
+    pub(super) fn full_in(&self) -> Duration {
+        self.decision.reset_in().max(self.wait().unwrap_or_default())
+    }
+
+    /// Returns the wait that the fields of a denial tell. `None`: the call is allowed.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let own = || (!self.decision.allowed()).then(|| self.decision.retry_in());
         // A denial never says 0.
-        self.decision.retry_in().max(Duration::from_nanos(1))
+        self.wait.or_else(own).map(|wait| wait.max(Duration::from_nanos(1)))
+    }
+
+    /// Returns the answer without the waits of other limits.
+    pub(super) fn alone(&self) -> Answer<'a> {
+        Answer { wait: None, ..self.clone() }
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = &Item<'a>> {

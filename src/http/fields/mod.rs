@@ -18,7 +18,7 @@ use answer::DenialIn;
 pub(crate) use answer::PolicyLists;
 pub use answer::{Answer, Item};
 use write::{
-    append, is_as_strict, put, reset_value, unnamed_policies, write_draft, write_ietf,
+    append, existing_is_as_strict, put, reset_value, unnamed_policies, write_draft, write_ietf,
     write_limit_with_policies, write_plug_limit, write_sharkey,
 };
 pub(crate) use write::{write_next_wait, write_wait};
@@ -192,8 +192,8 @@ impl Fields {
     ///
     /// `write` appends to the lists: `RateLimit`, `RateLimit-Policy`, and the policies in Draft03's `RateLimit-Limit`.
     /// The other fields have one number for all limits. Of these, each style keeps either its existing set or the new
-    /// one as a whole: the stricter. A denial is stricter than an allowed call, then fewer remaining units are
-    /// stricter; on a tie the existing set stays. Where an inner layer's denial shares only some names with a style, the
+    /// one as a whole: the stricter. A denial is stricter than an allowed call, then a longer wait where no unit remains, then
+    /// fewer remaining units; on a tie the existing set stays. Where an inner layer's denial shares only some names with a style, the
     /// denial's set stays. An existing `Retry-After` stays if the call is allowed. A line of such a list that is no list
     /// (RFC 9651) is dropped, because clients would ignore the whole field.
     ///
@@ -224,7 +224,7 @@ impl Fields {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write(&self, headers: &mut HeaderMap, answer: &Answer<'_>, now: SystemTime) {
-        write_wait(headers, &answer.decision, answer.enforced);
+        write_wait(headers, &answer.decision, answer.enforced, false);
         let next_wait_s = self.write_styles(headers, answer, now);
         write_next_wait(headers, next_wait_s);
     }
@@ -249,12 +249,16 @@ impl Fields {
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
         for style in self.styles.iter() {
-            let existing = style.remaining_in(headers);
-            let replaces = existing.is_some();
+            let replaces = style.remaining_in(headers).is_some();
             let denial = answer.denial_in(style);
             // A set that the denial shares in part would mix both limits: the denial's stays.
             let keep = denial == DenialIn::Some
-                || is_as_strict(existing, denial == DenialIn::All, remaining, decision);
+                || existing_is_as_strict(
+                    (headers, style, denial == DenialIn::All),
+                    answer,
+                    remaining,
+                    now,
+                );
             match (style, strictest) {
                 (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {
@@ -287,7 +291,7 @@ impl Fields {
                         write_plug_limit(headers, names, answer, policy, remaining, replaces);
                     next_wait_s = next_wait_s.max(wait_s);
                 }
-                (Style::Sharkey, _) => write_sharkey(headers, decision, remaining),
+                (Style::Sharkey, _) => write_sharkey(headers, answer, remaining),
                 (_, None) => {}
             }
         }

@@ -16,21 +16,46 @@ use crate::http::structured::{
     PARTITION, is_list, push_bytes_parameter, push_integer, push_parameter, separate,
 };
 use crate::http::style;
-use crate::http::style::Reset;
+use crate::http::style::{Reset, Style};
 use crate::http::text::{number, value_of};
 
-/// Returns whether an existing set of fields is at least as strict as `decision` with its `remaining` units.
-/// `existing` is the set's field with the remaining units; a value that is no number never is as strict.
-pub(super) fn is_as_strict(
-    existing: Option<&HeaderValue>,
-    already_denied: bool,
+/// Returns whether the existing fields of a style are at least as strict as the answer with its `remaining` units. Fields are
+/// compared as [`Answer::strictest`] compares limits: a denial, then a longer wait, then fewer units. Existing fields with
+/// units left tell no wait. Fields whose remaining units are no number never are as strict.
+pub(super) fn existing_is_as_strict(
+    (headers, style, already_denied): (&HeaderMap, &Style, bool),
+    answer: &Answer<'_>,
     remaining: u64,
-    decision: &Decision,
+    now: SystemTime,
 ) -> bool {
-    let existing = existing.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    existing.is_some_and(|existing| {
-        (already_denied, Reverse(existing)) >= (!decision.allowed(), Reverse(remaining))
-    })
+    let existing = text_of(style.remaining_in(headers)).and_then(|text| text.parse::<u64>().ok());
+    let Some(existing) = existing else { return false };
+    let existing_waits = already_denied || existing == 0;
+    let existing_ms = text_of(style.time_in(headers)).filter(|_| existing_waits);
+    let existing_ms = existing_ms.and_then(milliseconds_of).unwrap_or(0);
+    let (decision, own) = (&answer.decision, answer.alone());
+    let waits = !decision.allowed() || remaining == 0 || !decision.retry_in().is_zero();
+    let next_in = || own.strictest().map_or(Duration::ZERO, |strictest| own.next_in(strictest));
+    let wait_ms = match style {
+        _ if !waits => 0,
+        Style::XRateLimit(reset) => reset_value(*reset, next_in(), now).saturating_mul(1000),
+        Style::PlugLimit(_) => seconds(own.full_in()).saturating_mul(1000),
+        Style::Sharkey => milliseconds(own.full_in()),
+        _ => seconds(next_in()).saturating_mul(1000),
+    };
+    (already_denied, existing_ms, Reverse(existing))
+        >= (!decision.allowed(), wait_ms, Reverse(remaining))
+}
+
+fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
+    value?.to_str().ok()
+}
+
+/// Returns the time of a field in milliseconds: whole seconds, or seconds with three decimals.
+fn milliseconds_of(text: &str) -> Option<u64> {
+    let (seconds, ms) = text.split_once('.').unwrap_or((text, "0"));
+    let seconds: u64 = seconds.parse().ok()?;
+    Some(seconds.saturating_mul(1000).saturating_add(ms.parse().ok()?))
 }
 
 /// Replaces a field. Without a value it stays as it is.
@@ -152,13 +177,6 @@ pub(super) fn write_draft(headers: &mut HeaderMap, next_in: Duration, remaining:
     put(headers, style::RATELIMIT_RESET, number(reset));
 }
 
-/// Returns the time until the bucket is full; on a denial at least the wait, because a block may last longer than the
-/// bucket takes to fill.
-fn reset_in(decision: &Decision) -> Duration {
-    let wait = if decision.allowed() { Duration::ZERO } else { decision.retry_in() };
-    decision.reset_in().max(wait)
-}
-
 pub(super) fn reset_value(reset: Reset, next_in: Duration, now: SystemTime) -> u64 {
     match reset {
         Reset::Delta => seconds(next_in),
@@ -170,10 +188,21 @@ pub(super) fn reset_value(reset: Reset, next_in: Duration, now: SystemTime) -> u
     }
 }
 
-/// Writes the `Retry-After` of an enforced denial.
-pub(crate) fn write_wait(headers: &mut HeaderMap, decision: &Decision, enforced: bool) {
-    let wait_s = retry_after(decision).filter(|_| enforced);
-    if let Some(wait) = wait_s {
+/// Writes the `Retry-After` of an enforced denial. `within`: an inner layer has denied the call, and its `Retry-After` stays if
+/// it is longer or no number.
+pub(crate) fn write_wait(
+    headers: &mut HeaderMap,
+    decision: &Decision,
+    enforced: bool,
+    within: bool,
+) {
+    let Some(wait) = retry_after(decision).filter(|_| enforced) else { return };
+    let is_shorter = |existing: &HeaderValue| {
+        existing
+            .to_str()
+            .is_ok_and(|text| text.parse::<u64>().is_ok_and(|existing| existing < wait))
+    };
+    if !within || headers.get(RETRY_AFTER).is_none_or(is_shorter) {
         put(headers, RETRY_AFTER, number(wait));
     }
 }
@@ -200,39 +229,39 @@ pub(super) fn write_plug_limit(
 ) -> Option<u64> {
     let decision = &answer.decision;
     put(headers, names.limit.clone(), Some(policy.values.plug_limit.clone()));
-    put(headers, names.reset.clone(), number(seconds(reset_in(decision))));
+    put(headers, names.reset.clone(), number(seconds(answer.full_in())));
     put(headers, names.remaining.clone(), number(remaining));
-    let wait_s = if decision.allowed() {
+    let denied_wait = answer.wait();
+    let wait_s = denied_wait.map(seconds).or_else(|| {
         let next = seconds(decision.retry_in());
         (policy.figures.token_burst.is_some() && next > 0).then_some(next)
-    } else {
-        retry_after(decision)
-    };
+    });
     let wait_s = wait_s.filter(|_| answer.enforced);
     if names.retry_after == RETRY_AFTER {
         // The answer's own decision may be that of a part of the limits, and `write_wait` has written a denial's wait.
-        return wait_s.filter(|_| decision.allowed());
+        return wait_s.filter(|_| denied_wait.is_none());
     }
     if replaces {
         // It belongs to the set that is replaced.
         headers.remove(&names.retry_after);
     }
     // On an allowed call the service's own wait stands, as in `write_next_wait`.
-    let keep = decision.allowed() && headers.contains_key(&names.retry_after);
+    let keep = denied_wait.is_none() && headers.contains_key(&names.retry_after);
     if let Some(wait) = wait_s.filter(|_| !keep) {
         put(headers, names.retry_after.clone(), number(wait));
     }
     None
 }
 
-pub(super) fn write_sharkey(headers: &mut HeaderMap, decision: &Decision, remaining: u64) {
-    put(headers, style::X_CLEAR, decimal(reset_in(decision)));
+pub(super) fn write_sharkey(headers: &mut HeaderMap, answer: &Answer<'_>, remaining: u64) {
+    put(headers, style::X_CLEAR, decimal(answer.full_in()));
     put(headers, style::X_REMAINING, number(remaining));
-    if decision.allowed() {
-        // An existing one belongs to the set that is replaced.
-        headers.remove(style::X_RESET);
-    } else {
-        put(headers, style::X_RESET, decimal(decision.retry_in()));
+    match answer.wait() {
+        Some(wait) => put(headers, style::X_RESET, decimal(wait)),
+        None => {
+            // An existing one belongs to the set that is replaced.
+            headers.remove(style::X_RESET);
+        }
     }
 }
 

@@ -116,6 +116,25 @@ pub(crate) struct ResponseState<'a> {
     pub(crate) already_denied: bool,
     /// The fields that the denial by an inner layer has written.
     pub(crate) fields_of_denial: Option<&'a Fields>,
+    /// The wait of the denial by an inner layer.
+    pub(crate) wait_within: Option<Duration>,
+}
+
+impl ResponseState<'_> {
+    /// Returns the decision that the fields show. A client that an inner layer has denied repeats the call, so a limit that
+    /// would deny the repeated call counts as one that denies.
+    fn shown(&self, decision: Decision) -> Decision {
+        if self.wait_within.is_some() && self.enforced { decision.for_retry() } else { decision }
+    }
+
+    /// Returns the wait of the response with this decision, if it is a denial.
+    fn wait(&self, decision: &Decision) -> Option<Duration> {
+        let own = (!decision.allowed()).then(|| decision.retry_in());
+        match self.wait_within {
+            Some(within) if !self.enforced => Some(within),
+            within => own.max(within),
+        }
+    }
 }
 
 pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
@@ -395,13 +414,16 @@ impl RequestOutcome {
         if !rules.fields.groups.is_empty() {
             return self.write_groups(rules, headers, state);
         }
+        let decision = state.shown(self.decision);
+        write_wait(headers, &decision, state.enforced, state.wait_within.is_some());
         self.with_answer(
             rules,
-            self.decision,
+            decision,
             state,
             |_| true,
             |answer| {
-                rules.fields.all.write(headers, answer, self.at);
+                let next_wait_s = rules.fields.all.write_styles(headers, answer, self.at);
+                write_next_wait(headers, next_wait_s);
             },
         );
     }
@@ -409,12 +431,13 @@ impl RequestOutcome {
     /// Writes the fields of rules that differ in their styles: each style with the decisions of its rules.
     #[cold]
     fn write_groups(&self, rules: &Rules, headers: &mut HeaderMap, state: ResponseState<'_>) {
-        write_wait(headers, &self.decision, state.enforced);
+        let decision = state.shown(self.decision);
+        write_wait(headers, &decision, state.enforced, state.wait_within.is_some());
         let mut next_wait_s = None;
         for group in &rules.fields.groups {
             let has_rule = |position| group.has_rule(position);
             let limits = self.limits.iter().filter(|limit| has_rule(limit.position));
-            let decisions = limits.map(|limit| limit.decision);
+            let decisions = limits.map(|limit| state.shown(limit.decision));
             let decision = decisions.fold(Decision::UNLIMITED, Decision::stricter);
             self.with_answer(rules, decision, state, has_rule, |answer| {
                 let wait_s = group.fields.write_styles(headers, answer, self.at);
@@ -443,7 +466,7 @@ impl RequestOutcome {
             let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;
             };
-            let item = Item::new(policy, limit.decision);
+            let item = Item::new(policy, state.shown(limit.decision));
             items.push(limit.partition.as_deref().map_or(item, |key| item.partition(key)));
             match (&limit.policy, &limit.partition, &mut slots) {
                 (PolicyRef::Cached(slot), None, Some(slots)) => slots.push((limit.position, *slot)),
@@ -452,7 +475,8 @@ impl RequestOutcome {
         }
         let answer = Answer::new(decision, &items);
         let answer = answer.already_denied(state.already_denied, state.fields_of_denial);
-        let answer = answer.of_denial(!self.decision.allowed() || state.already_denied);
+        let is_denial = !self.decision.allowed() || state.already_denied;
+        let answer = answer.of_denial(is_denial, state.wait(&state.shown(self.decision)));
         let answer = if state.enforced { answer } else { answer.only_reported() };
         let slots = slots.filter(|slots| slots.len() > 1);
         let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));

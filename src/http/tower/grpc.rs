@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use crate::http::Rejection;
 use crate::http::retry_after::milliseconds;
@@ -91,6 +91,15 @@ fn pushback(wait: Duration) -> Option<HeaderValue> {
     match i32::try_from(milliseconds(wait)) {
         Ok(ms) => number(u64::from(ms.max(1).unsigned_abs())),
         Err(_) => Some(HeaderValue::from_static("-1")),
+    }
+}
+
+/// Replaces the wait of an inner layer's denial by a longer one. A -1, which tells the client not to retry, stays.
+pub(crate) fn raise_pushback(headers: &mut HeaderMap, wait: Duration) {
+    if headers.get(GRPC_PUSHBACK).is_some_and(|existing| existing != "-1")
+        && let Some(value) = pushback(wait)
+    {
+        headers.insert(GRPC_PUSHBACK, value);
     }
 }
 

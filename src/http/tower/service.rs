@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
@@ -17,6 +18,7 @@ use crate::decision::Decision;
 use crate::http::Fields;
 use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
+use crate::http::tower::grpc::raise_pushback;
 use crate::http::tower::layer::LayerState;
 use crate::http::tower::outcome::OnResponse;
 use crate::http::tower::responder::Rejected;
@@ -159,6 +161,8 @@ pub struct Denied {
     violated: Vec<String>,
     /// The fields that show the denial.
     fields: Fields,
+    /// The wait of the response: that of the decision, or a longer one of an outer layer.
+    wait: Duration,
 }
 
 impl Denied {
@@ -365,13 +369,18 @@ impl LayerState {
         let mut response = self.responders.respond(&denial);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         if let Some(outcome) = outcome {
-            let state =
-                ResponseState { enforced: true, already_denied: false, fields_of_denial: None };
+            let state = ResponseState {
+                enforced: true,
+                already_denied: false,
+                fields_of_denial: None,
+                wait_within: None,
+            };
             outcome.write(&self.rules, response.headers_mut(), state);
         }
         let violated = violated.iter().map(ToString::to_string).collect();
         let fields = outcome.map_or_else(Fields::none, |it| it.fields_of_denial(&self.rules));
-        response.extensions_mut().insert(Denied { decision, violated, fields });
+        let wait = decision.retry_in();
+        response.extensions_mut().insert(Denied { decision, violated, fields, wait });
         if let Some(on_response) = on_response {
             match outcome {
                 Some(outcome) => self.tell(*on_response, outcome, &mut response),
@@ -418,6 +427,7 @@ impl LayerState {
     fn finish<R>(&self, outcome: &mut RequestOutcome, response: &mut Response<R>) {
         let status = response.status();
         let denied = response.extensions().get::<Denied>();
+        let wait_within = denied.map(|denied| denied.wait);
         let fields_of_denial = denied.map(|denied| denied.fields.clone());
         let denied_within = fields_of_denial.is_some();
         self.rules.refund(outcome, status, denied_within);
@@ -430,8 +440,15 @@ impl LayerState {
         }
         let enforced = !self.permissive;
         let fields_of_denial = fields_of_denial.as_ref();
-        let state = ResponseState { enforced, already_denied, fields_of_denial };
+        let state = ResponseState { enforced, already_denied, fields_of_denial, wait_within };
         outcome.write(&self.rules, response.headers_mut(), state);
+        let wait = outcome.decision().retry_in();
+        if enforced && wait_within.is_some_and(|within| wait > within) {
+            raise_pushback(response.headers_mut(), wait);
+            if let Some(denied) = response.extensions_mut().get_mut::<Denied>() {
+                denied.wait = wait;
+            }
+        }
     }
 }
 
