@@ -167,3 +167,18 @@ fn outer_layer_finds_denials_and_refusals() {
     let found = refused.extensions().get::<Rejection>().expect("a refusal");
     assert_eq!(found.to_string(), "400: the field user is missing");
 }
+
+#[test]
+fn an_unknown_route_is_unimplemented() {
+    let limiter = spent();
+    let rule = Rule::new(limiter.limit("n").unwrap(), extract::everyone("all"));
+    let rule = rule.route(|route: &String| route, "/a.Service/Method");
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).grpc().build().unwrap();
+    let inner = tower::service_fn(|_: Request<Empty<Bytes>>| async {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("inner")))
+    });
+    let request = Request::post("/").header("content-type", "application/grpc");
+    let answer = layer.layer(inner).oneshot(request.body(Empty::new()).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(runtime.block_on(answer).unwrap().headers()["grpc-status"], "12");
+}

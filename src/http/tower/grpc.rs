@@ -54,12 +54,13 @@ impl Protocol {
         response
     }
 
-    /// Makes the answer to a rejection: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, INVALID_ARGUMENT for another
-    /// client error, else INTERNAL.
+    /// Makes the answer to a rejection: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, UNIMPLEMENTED for 404,
+    /// INVALID_ARGUMENT for another client error, else INTERNAL.
     pub(crate) fn rejected(self, rejection: &Rejection) -> Response<Bytes> {
         let code = match rejection.status() {
             StatusCode::UNAUTHORIZED => "16",
             StatusCode::FORBIDDEN => "7",
+            StatusCode::NOT_FOUND => "12",
             status if status.is_client_error() => "3",
             _ => "13",
         };

@@ -391,8 +391,8 @@ pub fn rejected_plain_text(rejected: &Rejected<'_>) -> Response<Bytes> {
     response(rejection.status(), PLAIN_TEXT, format!("{}\n", rejection.reason()))
 }
 
-/// Makes gRPC's answer to a rejected request: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, INVALID_ARGUMENT for
-/// another error of the client, else INTERNAL. `None` for a request that is not of [gRPC](grpc).
+/// Makes gRPC's answer to a rejected request: UNAUTHENTICATED for 401, PERMISSION_DENIED for 403, UNIMPLEMENTED for
+/// 404, INVALID_ARGUMENT for another error of the client, else INTERNAL. `None` for a request that is not of [gRPC](grpc).
 ///
 /// # Example
 ///

@@ -91,7 +91,7 @@ impl RateLimitBuilder {
 
     /// Answers requests of gRPC and gRPC-Web with gRPC's own status, for example with tonic: a denial is
     /// RESOURCE_EXHAUSTED with `grpc-retry-pushback-ms`; a rejection is INVALID_ARGUMENT, UNAUTHENTICATED,
-    /// PERMISSION_DENIED or INTERNAL. The HTTP status is 200, as gRPC requires. Without this option gRPC requests get the
+    /// PERMISSION_DENIED, UNIMPLEMENTED or INTERNAL. The HTTP status is 200, as gRPC requires. Without this option gRPC requests get the
     /// same answers as others, which gRPC clients read as UNAVAILABLE or UNKNOWN.
     ///
     /// A [custom responder](RateLimitBuilder::respond) still answers all denials; it may call [`responder::grpc`].
