@@ -477,9 +477,11 @@ where
                 if let Some((mut outcome, state)) = outcome.take() {
                     state.finish(&mut outcome, &mut response);
                     if let Some(on_response) = on_response.take() {
-                        let denied_within = response.extensions().get::<Denied>().is_some();
+                        let within = response.extensions();
+                        let is_answer_of_layer =
+                            within.get::<Denied>().is_some() || within.get::<Rejection>().is_some();
                         state.tell(*on_response, &outcome, &mut response);
-                        if denied_within {
+                        if is_answer_of_layer {
                             response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
                         }
                     }

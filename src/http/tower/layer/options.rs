@@ -10,8 +10,8 @@ impl RateLimitBuilder {
     /// Calls a function for every response, also for those of allowed requests, to add fields or to write a log.
     /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
     ///
-    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial is
-    /// `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
+    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial, and
+    /// of an inner layer's rejection, is `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
     /// layer serves them, or does not see because it is switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
     /// denials that are served.
     ///
