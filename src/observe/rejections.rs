@@ -22,7 +22,7 @@ pub enum RejectionKind {
     ClientAddress,
     /// `no_id`: the request has no id. A 400 if the client sends it, a 500 if the server provides it.
     NoId,
-    /// `invalid_id`, 400: the id is given twice, is not readable, or is not of the limit's format.
+    /// `invalid_id`, 400: the id that the client sends is given twice, is not readable, or is not of the limit's format.
     InvalidId,
     /// `no_route`, 404: a rule is for a route, and that of the request is unknown.
     NoRoute,
@@ -30,7 +30,8 @@ pub enum RejectionKind {
     CostAboveBurst,
     /// `store`, 500: the store of a shared limit has failed, and the limit's policy does not decide.
     Store,
-    /// `limiter`, 500: another error of a limit, such as a factor that takes its numbers out of their range.
+    /// `limiter`, 500: another error of a limit, such as a factor that takes its numbers out of their range, or an id of the
+    /// server that is not of the limit's format.
     Limiter,
     /// `custom`: a rule's own function has made the rejection.
     Custom,

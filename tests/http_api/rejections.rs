@@ -14,7 +14,7 @@ use tollgate::http::{
     Rule, Who, extract, responder,
 };
 use tollgate::limit::Factor;
-use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
 
@@ -255,4 +255,99 @@ async fn a_denial_releases_the_inner_services_permit() {
         second = second.clone();
     }
     assert_eq!(second.ready().await.unwrap().call(bob).await.unwrap().status(), 200);
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// An id that the server has made is the server's fault if it is invalid: the client sees nothing of it.
+#[test]
+fn invalid_id_of_the_server_is_an_error_of_the_server() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    let limiter = limiter();
+    let user = || extract::extension(|user: &User| user.0);
+    let if_present = || extract::extension_if_present(|user: &User| user.0);
+    let account = || limiter.limit("Account").unwrap();
+    let text = || Rule::new(limiter.limit("Text").unwrap(), extract::everyone("all"));
+    let rules: [(&str, Vec<Rule>); 3] = [
+        ("one", vec![Rule::new(account(), user())]),
+        ("if present", vec![Rule::new(account(), if_present())]),
+        ("in a batch", vec![text(), Rule::new(account(), user())]),
+    ];
+    for (name, rules) in rules {
+        let mut asked = request(&[], false);
+        asked.extensions_mut().insert(User("tenant-7/db=prod"));
+        let layer =
+            rules.into_iter().fold(RateLimitLayer::builder(&limiter), RateLimitBuilder::rule);
+        let (status, answer, rejection) = block_on(ask(layer, asked));
+        let rejection = rejection.unwrap();
+        assert_eq!((status, rejection.kind()), (500, RejectionKind::Limiter), "{name}");
+        assert!(!answer.contains("tenant-7"), "{name}: {answer}");
+        assert!(rejection.detail().contains("tenant-7"), "{name}: {rejection}");
+    }
+    // A path is the client's text.
+    let path = extract::path::<axum::extract::OriginalUri>();
+    let mut asked = request(&[], false);
+    asked.extensions_mut().insert(axum::extract::OriginalUri("/a".parse().unwrap()));
+    let layer = RateLimitLayer::builder(&limiter).rule(Rule::new(account(), path));
+    let (status, _, rejection) = block_on(ask(layer, asked));
+    assert_eq!((status, rejection.unwrap().kind()), (400, RejectionKind::InvalidId));
+}
+
+#[test]
+fn limit_whose_format_takes_no_address_is_no_limit_of_clients() {
+    let limiter = limiter();
+    let client = || extract::client(ClientAddress::new());
+    let build = |name| {
+        let rule = Rule::new(limiter.limit(name).unwrap(), client());
+        RateLimitLayer::builder(&limiter).rule(rule).build().map(|_| ())
+    };
+    assert!(build("Address").is_ok());
+    let error = build("Account").unwrap_err().to_string();
+    assert!(error.starts_with("a client's address as the id of Account: "), "{error}");
+}
+
+#[test]
+fn invalid_id_of_all_requests_is_found_in_any_type_of_text() {
+    let limiter = limiter();
+    let build = |name, who: &dyn Fn(KeyedLimit) -> Rule| {
+        let rule = who(limiter.limit(name).unwrap());
+        RateLimitLayer::builder(&limiter).rule(rule).build().is_ok()
+    };
+    for (name, valid) in [("Text", true), ("Address", false)] {
+        assert_eq!(build(name, &|limit| Rule::new(limit, extract::everyone("a"))), valid);
+        assert_eq!(build(name, &|limit| Rule::new(limit, extract::everyone('a'))), valid);
+        let text = String::from("a");
+        assert_eq!(build(name, &|limit| Rule::new(limit, extract::everyone(&text))), valid);
+        assert_eq!(build(name, &|limit| Rule::new(limit, extract::everyone(text.clone()))), valid);
+        let boxed = || Box::<str>::from("a");
+        assert_eq!(build(name, &|limit| Rule::new(limit, extract::everyone(boxed()))), valid);
+    }
+    assert!(!build("Text", &|limit| Rule::new(limit, extract::everyone(String::new()))));
+}
+
+/// The function of an outer layer cannot make an inner layer's rejection storable.
+#[test]
+fn rejection_by_an_inner_layer_stays_no_store() {
+    let limiter = limiter();
+    let text = || limiter.limit("Text").unwrap();
+    let inner = Rule::new(text(), extract::header(field("x-key")));
+    let inner = RateLimitLayer::builder(&limiter).rule(inner).build().unwrap();
+    let outer = RateLimitLayer::builder(&limiter)
+        .rule(Rule::new(text(), extract::everyone("all")))
+        .on_response(|_| {
+            |_, response| {
+                response.headers.insert("cache-control", "public".parse().unwrap());
+            }
+        })
+        .build()
+        .unwrap();
+    let service = outer.layer(inner.layer(tower::service_fn(served)));
+    let response = block_on(service.oneshot(request(&[], false))).unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["cache-control"]),
+        (400, &"no-store".parse::<http::HeaderValue>().unwrap())
+    );
 }

@@ -22,6 +22,7 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::Id;
+use crate::observe::rejections::RejectionKind;
 
 /// The number of rules that a request is matched with without an allocation.
 pub(crate) const INLINE_RULES: usize = 4;
@@ -388,8 +389,15 @@ impl Rules {
     }
 }
 
-/// Converts an error to a rejection in which the limit has the name that clients see.
+/// Converts an error to a rejection in which the limit has the name that clients see. An invalid id that the server has made is
+/// an error of the server.
 pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Rejection {
+    let is_invalid = |one: &&MatchedRule<'_, '_>| one.rule.limit().normalize(one.id()).is_err();
+    if error.is_invalid_id()
+        && matched.iter().find(is_invalid).is_some_and(|one| matches!(one.who, Who::OfServer(_)))
+    {
+        return Rejection::of_server(RejectionKind::Limiter, error.to_string());
+    }
     let rejection = Rejection::from(error);
     let reason = matched.iter().find_map(|one| {
         // The text about a cost above the burst ends with the name. Two rules may have the limit, and differ in their costs.

@@ -53,7 +53,8 @@ use crate::util::escape::quoted;
 /// The whitespace that field values may have (RFC 9110, 5.6.3).
 const SPACES: [char; 2] = [' ', '\t'];
 
-/// Takes the client's address. A request without a known address is rejected with a 500.
+/// Takes the client's address. A request without a known address is rejected with a 500. If the limit's format allows no
+/// address, [`build`](crate::http::RateLimitBuilder::build) returns an error.
 ///
 /// # Example
 ///
@@ -66,13 +67,13 @@ const SPACES: [char; 2] = [' ', '\t'];
 /// parts.extensions.insert(Peer::Unix);
 /// assert!(matches!(client(&parts), Who::Refused(_)), "not trusted");
 /// parts.extensions.insert(Peer::Address([192, 0, 2, 7].into()));
-/// assert!(matches!(client(&parts), Who::Id(_)));
+/// assert!(matches!(client(&parts), Who::OfServer(_)));
 /// ```
 pub fn client(
     clients: ClientAddress,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match clients.of(&parts.headers, &parts.extensions) {
-        Ok(address) => Who::Id(Id::Address(address)),
+        Ok(address) => Who::OfServer(Id::Address(address)),
         Err(error) => Who::Refused(error.into()),
     }
 }
@@ -214,7 +215,7 @@ pub fn cookie_if_present(
 }
 
 /// Takes the text of an extension that the server has put into the request, such as axum's matched path. A request
-/// without the extension is rejected with a 500.
+/// without the extension, or with a text that the limit's format does not allow, is rejected with a 500.
 ///
 /// # Example: one bucket for each route of axum
 ///
@@ -240,12 +241,14 @@ pub fn extension<T: Send + Sync + 'static>(
     text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
-        Some(extension) => Who::Id(Id::Text(text(extension))),
-        None => Who::Refused(Rejection::of_server(
-            RejectionKind::NoId,
-            format!("the request has no extension {}", type_name::<T>()),
-        )),
+        Some(extension) => Who::OfServer(Id::Text(text(extension))),
+        None => Who::Refused(no_extension::<T>()),
     }
+}
+
+fn no_extension<T>() -> Rejection {
+    let text = format!("the request has no extension {}", type_name::<T>());
+    Rejection::of_server(RejectionKind::NoId, text)
 }
 
 /// Works like [`extension`], but the rule does not apply to requests without the extension. Another rule should limit
@@ -264,13 +267,13 @@ pub fn extension<T: Send + Sync + 'static>(
 /// let (mut parts, ()) = Request::new(()).into_parts();
 /// assert!(matches!(user(&parts), Who::NoLimit)); // not logged in
 /// parts.extensions.insert(User("alice".into()));
-/// assert!(matches!(user(&parts), Who::Id(Id::Text("alice"))));
+/// assert!(matches!(user(&parts), Who::OfServer(Id::Text("alice"))));
 /// ```
 pub fn extension_if_present<T: Send + Sync + 'static>(
     text: impl Fn(&T) -> &str + Send + Sync + 'static,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |parts: &Parts| match parts.extensions.get() {
-        Some(extension) => Who::Id(Id::Text(text(extension))),
+        Some(extension) => Who::OfServer(Id::Text(text(extension))),
         None => Who::NoLimit,
     }
 }
@@ -298,7 +301,10 @@ pub fn extension_if_present<T: Send + Sync + 'static>(
 /// ```
 pub fn path<T: Deref<Target = Uri> + Send + Sync + 'static>()
 -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    extension(|uri: &T| uri.path())
+    |parts: &Parts| match parts.extensions.get::<T>() {
+        Some(uri) => Who::from(uri.path()),
+        None => Who::Refused(no_extension::<T>()),
+    }
 }
 
 /// Returns the closure as it is, with the type that rules take. A closure that is passed to
@@ -337,15 +343,24 @@ pub fn by<F: for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static>(find: F) 
 pub fn everyone(
     id: impl Into<String>,
 ) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
-    let id: Arc<str> = id.into().into();
+    constant(id.into().into())
+}
+
+/// Makes the function of [`everyone`]. It has one type for all types of ids, by which [`constant_id`] knows it.
+fn constant(id: Arc<str>) -> impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static {
     move |_: &Parts| Who::Shared(Arc::clone(&id))
+}
+
+/// Returns whether `who` is the function of [`client`].
+pub(crate) fn counts_clients<F: for<'a> Fn(&'a Parts) -> Who<'a> + 'static>(who: &F) -> bool {
+    who.type_id() == client(ClientAddress::new()).type_id()
 }
 
 /// Returns the id that `who` takes for all requests, if it is the function of [`everyone`].
 pub(crate) fn constant_id<F: for<'a> Fn(&'a Parts) -> Who<'a> + 'static>(
     who: &F,
 ) -> Option<Arc<str>> {
-    if who.type_id() != everyone("").type_id() {
+    if who.type_id() != constant("".into()).type_id() {
         return None;
     }
     // That function does not read the request.

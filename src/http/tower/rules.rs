@@ -1,6 +1,7 @@
 //! Defines rules: which limit applies to a request, for which id it counts, and what it costs.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -8,7 +9,7 @@ use http::request::Parts;
 
 use crate::algorithm::factor::Factor;
 use crate::http::policies::PolicyCache;
-use crate::http::tower::extract::constant_id;
+use crate::http::tower::extract::{constant_id, counts_clients};
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::routes::{self, Routes};
 use crate::http::{Fields, QuotaUnit, SetupError};
@@ -40,8 +41,12 @@ use crate::limits::Id;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Who<'a> {
-    /// An id that borrows from the request.
+    /// An id that borrows from the request, such as the value of a field. If the limit's format does not allow it, the
+    /// client gets a 400 with the reason.
     Id(Id<'a>),
+    /// An id that the server has made, such as the user that the authentication has found. If the limit's format does not
+    /// allow it, the server is set up wrong: the client gets a 500, which does not show the id.
+    OfServer(Id<'a>),
     /// An id made for this request.
     Text(String),
     /// An id that many requests share.
@@ -61,7 +66,7 @@ impl<'a, I: Into<Id<'a>>> From<I> for Who<'a> {
 impl Who<'_> {
     pub(crate) fn id(&self) -> Option<Id<'_>> {
         match self {
-            Who::Id(id) => Some(*id),
+            Who::Id(id) | Who::OfServer(id) => Some(*id),
             Who::Text(text) => Some(Id::Text(text)),
             Who::Shared(text) => Some(Id::Text(text)),
             Who::NoLimit | Who::Refused(_) => None,
@@ -115,6 +120,8 @@ pub struct Rule {
     refunds_denials: bool,
     /// The id of all requests, if the rule counts them together.
     constant_id: Option<Arc<str>>,
+    /// Whether the ids are clients' addresses.
+    counts_clients: bool,
 }
 
 impl Rule {
@@ -132,7 +139,7 @@ impl Rule {
         asks_store: bool,
         who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
     ) -> Rule {
-        let constant_id = constant_id(&who);
+        let (constant_id, counts_clients) = (constant_id(&who), counts_clients(&who));
         Rule {
             limit,
             asks_store,
@@ -148,6 +155,7 @@ impl Rule {
             refunds: None,
             refunds_denials: false,
             constant_id,
+            counts_clients,
         }
     }
 
@@ -245,7 +253,7 @@ impl Rule {
         Rule { cost: Some(Box::new(cost)), ..self }
     }
 
-    /// Sets the caller's factor, such as that of a role; 0 means that no limit applies. Fields describe the scaled
+    /// Sets the caller's factor, such as that of a role; 0 means that no limit applies, nor a block of the id. Fields describe the scaled
     /// limit. A factor that takes the limit's numbers out of their range gives a 500.
     ///
     /// # Example
@@ -427,6 +435,12 @@ impl ActiveRule {
         if let Some(id) = &rule.constant_id {
             let invalid = |error| format!("the id of all requests: {}: {error}", rule.limit.name());
             rule.limit.normalize(&**id).map_err(|error| SetupError::new(invalid(error)))?;
+        }
+        if rule.counts_clients {
+            let invalid =
+                |error| format!("a client's address as the id of {}: {error}", rule.limit.name());
+            let any = IpAddr::from([192, 0, 2, 1]);
+            rule.limit.normalize(any).map_err(|error| SetupError::new(invalid(error)))?;
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
         let policies = policies.counting_in(rule.unit);
