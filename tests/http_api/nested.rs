@@ -374,7 +374,7 @@ fn two_rules_of_which_one_refunds() {
 }
 
 #[test]
-fn of_two_layers_without_units_the_longer_wait_stays() {
+fn of_two_empty_layers_the_longer_wait_stays() {
     let one = |seconds| Limit::new(1, 1, seconds * SECOND).unwrap();
     let table: [(Style, &str); 6] = [
         (Style::Draft06, "ratelimit-reset: 60"),
@@ -402,7 +402,7 @@ fn of_two_layers_without_units_the_longer_wait_stays() {
 
 /// The outer limit has no unit left for the retry, so the client has to wait for both.
 #[test]
-fn a_denial_tells_the_wait_of_an_outer_layer_without_units() {
+fn a_denial_tells_an_empty_outer_layers_wait() {
     let table = [
         (
             Style::Ietf,
@@ -471,7 +471,7 @@ fn a_denial_tells_the_wait_of_an_outer_layer_without_units() {
 
 /// An outer layer that only reports, or whose charge comes back, makes no wait longer.
 #[test]
-fn a_denial_keeps_its_wait_if_the_outer_limit_has_units() {
+fn inner_denial_keeps_its_wait_beside_units() {
     let limiter = || {
         let global = Limit::new(2, 2, 120 * SECOND).unwrap();
         limiter_of(global, Limit::new(1, 1, 2 * SECOND).unwrap())
@@ -486,27 +486,4 @@ fn a_denial_keeps_its_wait_if_the_outer_limit_has_units() {
     let inner = layer(&limiter, "Login", Style::Ietf, |rule| rule).build().unwrap();
     let line = Nested { limiter, outer, inner }.lines(2);
     assert!(line.ends_with(r#""Login";r=0;t=2, "Global";r=0 | retry-after: 2"#), "{line}");
-}
-
-/// Layers whose fields have other names tell one wait.
-#[test]
-fn an_outer_set_beside_a_denial_tells_its_wait() {
-    let limiter = || {
-        let global = Limit::new(10, 1, 30 * SECOND).unwrap();
-        limiter_of(global, Limit::new(1, 1, 600 * SECOND).unwrap())
-    };
-    let line = |style| Nested::with(limiter(), [style, Style::Ietf], |rule| rule).lines(2);
-    let inner = r#"429 | ratelimit-policy: "Login";q=1;w=600 | ratelimit: "Login";r=0;t=600 | retry-after: 600"#;
-    assert_eq!(
-        line(Style::XRateLimit(Reset::Delta)),
-        format!(
-            "{inner} | x-ratelimit-limit: 10 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600"
-        )
-    );
-    assert_eq!(
-        line(Style::Sharkey),
-        format!(
-            "{inner} | x-ratelimit-clear: 600.000 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600.000"
-        )
-    );
 }

@@ -263,7 +263,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 /// An id that the server has made is the server's fault if it is invalid: the client sees nothing of it.
 #[test]
-fn invalid_id_of_the_server_is_an_error_of_the_server() {
+fn invalid_id_of_the_server_is_its_error() {
     #[derive(Clone)]
     struct User(&'static str);
     let limiter = limiter();
@@ -297,7 +297,7 @@ fn invalid_id_of_the_server_is_an_error_of_the_server() {
 }
 
 #[test]
-fn limit_whose_format_takes_no_address_is_no_limit_of_clients() {
+fn client_on_format_without_addresses_fails_build() {
     let limiter = limiter();
     let client = || extract::client(ClientAddress::new());
     let build = |name| {
@@ -310,7 +310,7 @@ fn limit_whose_format_takes_no_address_is_no_limit_of_clients() {
 }
 
 #[test]
-fn invalid_id_of_all_requests_is_found_in_any_type_of_text() {
+fn invalid_constant_id_is_found_in_any_type() {
     let limiter = limiter();
     let build = |name, who: &dyn Fn(KeyedLimit) -> Rule| {
         let rule = who(limiter.limit(name).unwrap());

@@ -398,3 +398,29 @@ fn the_fields_of_a_denial_tell_one_wait() {
         r#"429 | ratelimit-limit: 1, 1;w=5 | ratelimit-policy: "b";q=1;w=600 | ratelimit-remaining: 0 | ratelimit-reset: 600 | ratelimit: "b";r=0;t=600 | retry-after: 600 | x-ratelimit-limit: 10 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 600"#
     );
 }
+
+/// Layers whose fields have other names tell one wait.
+#[test]
+fn an_outer_set_tells_an_inner_denials_wait() {
+    let limit = |burst, seconds| Limit::new(burst, 1, Duration::from_secs(seconds)).unwrap();
+    let denied =
+        r#"429 | ratelimit-policy: "b";q=1;w=600 | ratelimit: "b";r=0;t=600 | retry-after: 600 |"#;
+    for (style, expected) in [
+        (
+            Style::XRateLimit(Reset::Delta),
+            "x-ratelimit-limit: 10 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600",
+        ),
+        (
+            Style::Sharkey,
+            "x-ratelimit-clear: 600.000 | x-ratelimit-remaining: 8 | x-ratelimit-reset: 600.000",
+        ),
+    ] {
+        let numbers = [("a", limit(10, 30)), ("b", limit(1, 600))];
+        let limiter = Limiter::with_clock(limits(&numbers), Clock::manual().0);
+        let outer = rule(&limiter, "a").fields(fields(&[style]));
+        let outer = layer(&limiter, [outer]).build().unwrap();
+        let inner = layer(&limiter, [rule(&limiter, "b")]).build().unwrap();
+        let _ = ask(&[&outer, &inner]);
+        assert_eq!(ask(&[&outer, &inner]), format!("{denied} {expected}"));
+    }
+}

@@ -14,8 +14,10 @@ use crate::http::policies::PolicyRef;
 use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
+use crate::http::tower::response_state::ResponseState;
 use crate::http::tower::rule_fields::{FieldGroup, LayerFields};
-use crate::http::tower::rules::{ActiveRule, Who};
+use crate::http::tower::rules::ActiveRule;
+use crate::http::tower::who::Who;
 use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
@@ -104,36 +106,6 @@ impl Charged {
         match self {
             Charged::Here(claim) => Some(claim.look()),
             Charged::Elsewhere(_) => None,
-        }
-    }
-}
-
-/// The facts besides the outcome that the fields depend on.
-#[derive(Clone, Copy)]
-pub(crate) struct ResponseState<'a> {
-    /// Whether the layer answers denied requests itself. A permissive layer does not.
-    pub(crate) enforced: bool,
-    /// Whether the response is a denial by an inner layer or by the service.
-    pub(crate) already_denied: bool,
-    /// The fields that the denial by an inner layer has written.
-    pub(crate) fields_of_denial: Option<&'a Fields>,
-    /// The wait of the denial by an inner layer.
-    pub(crate) wait_within: Option<Duration>,
-}
-
-impl ResponseState<'_> {
-    /// Returns the decision that the fields show. A client that an inner layer has denied repeats the call, so a limit that
-    /// would deny the repeated call counts as one that denies.
-    fn shown(&self, decision: Decision) -> Decision {
-        if self.wait_within.is_some() && self.enforced { decision.for_retry() } else { decision }
-    }
-
-    /// Returns the wait of the response with this decision, if it is a denial.
-    fn wait(&self, decision: &Decision) -> Option<Duration> {
-        let own = (!decision.allowed()).then(|| decision.retry_in());
-        match self.wait_within {
-            Some(within) if !self.enforced => Some(within),
-            within => own.max(within),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod body;
+mod denied;
 mod exempt;
 pub mod extract;
 mod grpc;
@@ -10,18 +11,22 @@ pub(crate) mod outcome;
 mod policies;
 mod rejection;
 pub mod responder;
+mod response_state;
 mod routes;
 mod rule_fields;
 mod rules;
 mod service;
 mod switch;
+mod who;
 
 pub use crate::observe::rejections::RejectionKind;
 pub use body::ResponseBody;
+pub use denied::Denied;
 pub use layer::{RateLimitBuilder, RateLimitLayer};
 pub use outcome::Outcome;
 pub use rejection::Rejection;
 pub use responder::{Denial, Rejected};
-pub use rules::{Rule, Who};
-pub use service::{Denied, RateLimit, Report, ResponseFuture};
+pub use rules::Rule;
+pub use service::{RateLimit, Report, ResponseFuture};
 pub use switch::Switch;
+pub use who::Who;

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
@@ -17,11 +16,13 @@ use tower_service::Service;
 use crate::decision::Decision;
 use crate::http::Fields;
 use crate::http::http_limit::NO_STORE;
-use crate::http::tower::answer::{Asked, RequestOutcome, ResponseState};
+use crate::http::tower::answer::{Asked, RequestOutcome};
+use crate::http::tower::denied::Denied;
 use crate::http::tower::grpc::raise_pushback;
 use crate::http::tower::layer::LayerState;
 use crate::http::tower::outcome::OnResponse;
 use crate::http::tower::responder::Rejected;
+use crate::http::tower::response_state::ResponseState;
 use crate::http::tower::{Denial, Outcome, Rejection, ResponseBody};
 #[cfg(feature = "tracing")]
 use crate::observe::events;
@@ -137,66 +138,6 @@ impl Report {
     }
 
     /// Returns the names of the limits that would have denied the request, as clients see them.
-    pub fn violated(&self) -> &[String] {
-        &self.violated
-    }
-}
-
-/// A denial: an extension of the response to a denied request, for an outer layer that writes a log. An outer layer's
-/// rule may [refund its cost](crate::http::Rule::refund_if_denied_within) if the response has one.
-///
-/// # Example: the limits that denied a request, for a log
-///
-/// ```
-/// use tollgate::http::Denied;
-///
-/// fn limits_that_denied<B>(response: &http::Response<B>) -> &[String] {
-///     response.extensions().get::<Denied>().map_or(&[], Denied::violated)
-/// }
-/// # assert!(limits_that_denied(&http::Response::new(())).is_empty());
-/// ```
-#[derive(Clone, Debug)]
-pub struct Denied {
-    decision: Decision,
-    violated: Vec<String>,
-    /// The fields that show the denial.
-    fields: Fields,
-    /// The wait of the response: that of the decision, or a longer one of an outer layer.
-    wait: Duration,
-}
-
-impl Denied {
-    /// Returns the decision.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// # use tollgate::http::Denied;
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
-    /// assert!(send(&layer, get())?.extensions().get::<Denied>().is_none());
-    /// let response = send(&layer, get())?;
-    /// let denied = response.extensions().get::<Denied>().expect("the bucket is empty");
-    /// assert!(denied.decision().retry_in() > Duration::from_secs(50));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn decision(&self) -> Decision {
-        self.decision
-    }
-
-    /// Returns the names of the limits that deny the request, as clients see them.
     pub fn violated(&self) -> &[String] {
         &self.violated
     }
