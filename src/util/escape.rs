@@ -46,7 +46,7 @@ pub(crate) fn is_visible(c: char) -> bool {
 }
 
 /// Returns whether Unicode tells a program to draw nothing for the character (`Default_Ignorable_Code_Point`), or
-/// the character annotates a text.
+/// the character annotates a text, or its glyph has no ink.
 fn is_ignorable(c: char) -> bool {
     matches!(
         c,
@@ -59,12 +59,14 @@ fn is_ignorable(c: char) -> bool {
             | '\u{200b}'..='\u{200f}'
             | '\u{202a}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{2800}'
             | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
             | '\u{ffa0}'
             | '\u{fff0}'..='\u{fffb}'
             | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d159}'
             | '\u{1d173}'..='\u{1d17a}'
             | '\u{e0000}'..='\u{e0fff}'
     )

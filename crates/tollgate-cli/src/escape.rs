@@ -43,11 +43,11 @@ impl fmt::Display for Escaped<'_> {
 pub(crate) fn is_visible(c: char) -> bool {
     const IGNORED: icu_properties::CodePointSetDataBorrowed<'static> =
         CodePointSetData::new::<DefaultIgnorableCodePoint>();
-    // The marks around an annotation, which few programs draw.
-    let is_annotation = matches!(c, '\u{fff9}'..='\u{fffb}');
+    // The marks around an annotation, which few programs draw, and two glyphs without ink.
+    let is_blank = matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{2800}' | '\u{1d159}');
     match c {
         ' '..='~' => true,
-        _ => !c.is_control() && !c.is_whitespace() && !is_annotation && !IGNORED.contains(c),
+        _ => !c.is_control() && !c.is_whitespace() && !is_blank && !IGNORED.contains(c),
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn invisible_characters_are_escaped_once() {
-        for c in "\u{7}\u{7f}\u{85}\u{9b}\u{a0}\u{ad}\u{3000}\u{2028}\u{3164}\u{fe0f}\u{feff}\u{fffa}\u{e0041}"
+        for c in "\u{7}\u{7f}\u{85}\u{9b}\u{a0}\u{ad}\u{3000}\u{2028}\u{3164}\u{fe0f}\u{feff}\u{fffa}\u{e0041}\u{2800}\u{1d159}"
             .chars()
         {
             let once = Escaped(&format!("a{c}b")).to_string();

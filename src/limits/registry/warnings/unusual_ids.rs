@@ -67,9 +67,9 @@ fn invisible(id: &str) -> Option<String> {
     let text = |c: char, what: &str, id: &dyn fmt::Display| {
         format!("has U+{:04X} in its id, {what}: {id}", u32::from(c))
     };
-    if let Some(c) = id.chars().find(|c| is_invisible(*c)) {
+    if let Some(c) = id.chars().find(|c| !is_visible(*c)) {
         let what = "which is not seen, or looks like a blank";
-        return Some(text(c, what, &Visible(id, is_invisible)));
+        return Some(text(c, what, &Visible(id, |c| !is_visible(c))));
     }
     let mut ends = id.chars().next().into_iter().chain(id.chars().next_back());
     let quote = ends.find(|c| is_quote(*c))?;
@@ -84,19 +84,13 @@ impl<F: Fn(char) -> bool> fmt::Display for Visible<'_, F> {
         f.write_char('"')?;
         let mut rest = self.0.chars();
         for c in rest.by_ref().take(SHOWN_MAX_CHARS) {
-            match self.1(c) || is_invisible(c) {
+            match self.1(c) || !is_visible(c) {
                 true => write!(f, "{}", c.escape_unicode())?,
                 false => f.write_char(c)?,
             }
         }
         f.write_str(if rest.next().is_some() { "\"..." } else { "\"" })
     }
-}
-
-/// Whether a character is drawn as nothing or as a blank, other than the blank itself.
-fn is_invisible(c: char) -> bool {
-    const BRAILLE_BLANK: char = '\u{2800}';
-    !is_visible(c) || c == BRAILLE_BLANK
 }
 
 /// Whether a word processor may have written it for an ASCII quotation mark.
