@@ -35,7 +35,8 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
 
 /// Prints a manual page.
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
-    let mut command = Args::command();
+    // The subcommand `help` has no page, so the page of the command must not name one.
+    let mut command = Args::command().disable_help_subcommand(true);
     // This gives subcommands their whole names.
     command.build();
     let command = match &args.subcommand {

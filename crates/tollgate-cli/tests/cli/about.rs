@@ -117,3 +117,20 @@ fn manual_pages_have_the_options() {
         check(&["groff", "-man", "-ww", "-z"], &ran.stdout);
     }
 }
+
+#[test]
+fn manual_pages_name_only_pages_that_exist() {
+    let dir = Sandbox::new();
+    let page = dir.run("man").stdout;
+    let named: Vec<&str> = page
+        .split("tollgate\\-")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("(1)"))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(named, ["validate", "replay", "explain", "diff", "completions", "man"]);
+    for name in named {
+        let ran = dir.run(&format!("man {name}"));
+        assert_eq!(ran.status, Some(0), "{name}: {ran:?}");
+    }
+}
