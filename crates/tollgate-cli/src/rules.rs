@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use crate::access_log::{Field, path_of};
-use crate::escape::quoted;
+use crate::escape::{Escaped, quoted};
 use crate::log_line::Entry;
 
 /// Which bucket of a limit a line charges, if the rule applies to the line, and by how many units.
@@ -83,10 +83,16 @@ impl Rule {
             only: Vec::new(),
             paths: Vec::new(),
         };
+        let mut has_cost = false;
         for word in words {
             let value = |name: &str| word.strip_prefix(name)?.strip_prefix('=');
-            if let Some(cost) = value("cost") {
-                rule.cost = Cost::parse(cost)?;
+            if let Some(text) = value("cost") {
+                if has_cost {
+                    let word = Escaped(word);
+                    return Err(format!("{word}: the rule has a cost already, and one is allowed"));
+                }
+                has_cost = true;
+                rule.cost = Cost::parse(text)?;
             } else if let Some(path) = value("path") {
                 rule.paths.push(Path::parse(path, Rest::Anything)?);
             } else if let Some(route) = value("route") {
@@ -220,10 +226,14 @@ impl Path {
             if rest == Rest::Something {
                 return fault("{*...} is allowed at the end only");
             }
-            match segment.starts_with('{') && segment.ends_with('}') {
-                true if segment.starts_with("{*") => rest = Rest::Something,
-                true => parsed.push(None),
-                false => parsed.push(Some(segment.into_owned())),
+            let name = segment.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+            if name.unwrap_or(&segment).contains(['{', '}']) {
+                return fault("braces are allowed around a whole segment only");
+            }
+            match name {
+                Some(name) if name.starts_with('*') => rest = Rest::Something,
+                Some(_) => parsed.push(None),
+                None => parsed.push(Some(segment.into_owned())),
             }
         }
         Ok(Path { segments: parsed, rest })
@@ -359,6 +369,12 @@ mod tests {
             ("A=client,path=api", "\"api\": a path begins with a slash"),
             ("A=client,path=/a?b", "\"/a?b\": the query is no part of a path"),
             ("A=client,route=/{*a}/b", "{*...} is allowed at the end only"),
+            ("A=client,path=/{a", "\"/{a\": braces are allowed around a whole segment only"),
+            ("A=client,path=/a}", "around a whole segment only"),
+            ("A=client,route=/files/{name}.txt", "around a whole segment only"),
+            ("A=client,route=/{{a}}", "around a whole segment only"),
+            ("A=client,cost=1,cost=2", "cost=2: the rule has a cost already, and one is allowed"),
+            ("A=client,cost=bytes,path=/,cost=bytes", "cost=bytes: the rule has a cost already"),
             ("A=client,cost=many", "unknown field \"many\""),
             ("A=client,cost=-1", "unknown field \"-1\""),
         ] {
