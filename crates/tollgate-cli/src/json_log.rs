@@ -4,20 +4,23 @@
 //! `"source.ip"`, is found as well.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::access_log::{self, Field, MAX_AT_NS, is_present};
 use crate::trace::without_line;
 
 /// A parsed line: it has a client, a time and a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry<'k> {
+pub(crate) struct Entry<'a> {
     /// The time since the Unix epoch, at most [`MAX_AT_NS`].
     pub(crate) at_ns: u64,
+    line: &'a str,
     object: Value,
-    keys: &'k Keys,
+    keys: &'a Keys,
 }
 
 /// The keys of the parts of a line.
@@ -42,15 +45,15 @@ const NO_REQUEST: &str = "no request: --field path=.KEY names its target";
 const BAD_TIME: &str = "the time is neither RFC 3339 nor seconds since 1970, up to 2115: ";
 
 /// Parses a line without its line feed. The error names the missing part.
-pub(crate) fn parse<'k>(line: &[u8], keys: &'k Keys) -> Result<Entry<'k>, String> {
-    let text = std::str::from_utf8(line)
+pub(crate) fn parse<'a>(line: &'a [u8], keys: &'a Keys) -> Result<Entry<'a>, String> {
+    let line = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 at column {}", error.valid_up_to() + 1))?;
-    let object: Value = serde_json::from_str(text)
+    let object: Value = serde_json::from_str(line)
         .map_err(|error| format!("no JSON object: {}", without_line(&error)))?;
     if !object.is_object() {
         return Err("no JSON object".into());
     }
-    let entry = Entry { at_ns: 0, object, keys };
+    let entry = Entry { at_ns: 0, line, object, keys };
     if entry.written(Part::Field(Field::Client)).is_none_or(|client| client.is_empty()) {
         return Err(NO_CLIENT.into());
     }
@@ -85,7 +88,18 @@ impl Entry<'_> {
 
     /// Returns the text of a member; `None` if the line does not have it or has `-` in its place.
     pub(crate) fn member(&self, key: &str) -> Option<Cow<'_, str>> {
-        find(&self.object, key).and_then(text).filter(|text| is_present(text.as_bytes()))
+        self.text(key).filter(|text| is_present(text.as_bytes()))
+    }
+
+    /// Returns the text of a member, of a number as the line has it.
+    fn text(&self, key: &str) -> Option<Cow<'_, str>> {
+        match find(&self.object, key)? {
+            // The float may have lost digits, and would join ids.
+            Value::Number(number) if number.is_f64() => {
+                find_raw(self.line, key).map(|number| number.get().into())
+            }
+            value => text(value),
+        }
     }
 
     /// Returns a part as written, which may be `-`. Of several keys that the line has, the first with a value counts.
@@ -93,7 +107,11 @@ impl Entry<'_> {
         let named = self.keys.named.iter().filter(|(of, _)| *of == part);
         let named: Vec<&str> = named.map(|(_, key)| &**key).collect();
         let keys = if named.is_empty() { default_keys(part) } else { &named };
-        let mut found = keys.iter().filter_map(|key| find(&self.object, key)).filter_map(text);
+        let mut found = keys.iter().filter_map(|key| match part {
+            // A float is precise enough, and is found sooner.
+            Part::Time => find(&self.object, key).and_then(text),
+            _ => self.text(key),
+        });
         let first = found.next()?;
         match is_present(first.as_bytes()) {
             true => Some(first),
@@ -160,6 +178,16 @@ fn find<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
         dots.find_map(|(dot, _)| find(object.get(&key[..dot])?, &key[dot + 1..]))
     };
     object.get(key).or_else(nested)
+}
+
+/// Finds the JSON text of a member as [`find`] finds its value.
+fn find_raw<'a>(json: &'a str, key: &str) -> Option<&'a RawValue> {
+    let object: HashMap<String, &RawValue> = serde_json::from_str(json).ok()?;
+    let nested = || {
+        let mut dots = key.match_indices('.');
+        dots.find_map(|(dot, _)| find_raw(object.get(&key[..dot])?.get(), &key[dot + 1..]))
+    };
+    object.get(key).copied().or_else(nested)
 }
 
 /// Returns the text of a value. Several lines of a header field are joined, as HTTP does.
@@ -266,6 +294,9 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(find(&object, key).and_then(Value::as_i64), found, "{key}");
+            let json = object.to_string();
+            let raw = find_raw(&json, key).and_then(|raw| raw.get().parse().ok());
+            assert_eq!(raw, found, "{key}");
         }
     }
 
@@ -283,7 +314,8 @@ mod tests {
             json!(NS),
         ] {
             let line = json!({"ts": time, "remote_addr": "a", "request": "-"}).to_string();
-            let entry = parse(line.as_bytes(), &Keys::default()).map(|entry| entry.at_ns);
+            let keys = Keys::default();
+            let entry = parse(line.as_bytes(), &keys).map(|entry| entry.at_ns);
             assert_eq!(entry, Ok(NS), "{line}");
         }
         for time in

@@ -177,6 +177,31 @@ fn the_format_is_that_of_the_first_line() {
     assert_eq!(replay(&format!("{json}\n"), "--log-format text"), (1, 0));
 }
 
+/// JSON has numbers of any size. Those that no machine number holds are different ids as well.
+#[test]
+fn long_numbers_are_ids_as_written() {
+    let dir = Sandbox::new();
+    let ids: Vec<String> = (1..=4)
+        .map(|last| format!("1844674407370955161{}", 6 + last))
+        .chain((1..=4).map(|last| format!("0.123456789012345678{last}")))
+        .collect();
+    let line = |id: &String| {
+        format!(
+            "{{\"ts\":1,\"remote_addr\":\"1.1.1.1\",\"request\":\"-\",\"app\":{{\"tenant\":{id}}}}}\n"
+        )
+    };
+    dir.put("log", ids.iter().map(line).collect::<String>().repeat(3));
+    dir.put("limits.yml", LIMITS);
+    let ran = dir.run("replay --limits limits.yml --log log --json --rule PerPath=.app.tenant");
+    let found = ran.json();
+    assert_eq!((&found["limits"]["PerPath"]["keys"], &found["denied"]), (&json!(8), &json!(0)));
+    let ran = dir.run(&format!(
+        "replay --limits limits.yml --log log --json --rule PerPath=client,.app.tenant={}",
+        ids[1]
+    ));
+    assert_eq!(ran.json()["limits"]["PerPath"]["allowed"], 3);
+}
+
 /// Names other than Caddy's and nginx's.
 #[test]
 fn fields_of_a_log_can_be_named() {
