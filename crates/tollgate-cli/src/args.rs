@@ -25,7 +25,7 @@ macro_rules! statuses {
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = statuses!(
     "done, and nothing was found",
-    "done, and something was found: faults, lines of a trace with errors, a log that could not be read, differences",
+    "done, and something was found: faults, differences, lines of a trace with errors, or a log of which less than half could be read, or all of it was skipped",
     "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
 ))]
 pub(crate) struct Args {
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Replays a trace or an access log against limits and counts the denials
     #[command(after_help = statuses!(
         "replayed; a log may be empty or have skipped lines, and denials are a result",
-        "replayed, and lines of the trace had errors, or less than half of the log could be read",
+        "replayed, and lines of the trace had errors, less than half of the log could be read, or all of it was skipped",
         "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
     ), override_usage = "\
 tollgate replay [OPTIONS] --limits <FILE> --trace <FILE>
@@ -54,7 +54,7 @@ tollgate replay [OPTIONS] --limits <FILE> --trace <FILE>
     /// Shows which entry applies to an id, what its bucket holds, and why other entries do not apply
     #[command(after_help = statuses!(
         "explained",
-        "explained, and lines of the trace that was replayed first had errors, or less than half of the log could be read",
+        "explained, and lines of the trace that was replayed first had errors, less than half of the log could be read, or all of it was skipped",
         "not done: a file cannot be read, limits have faults, or an argument is wrong",
     ), override_usage = "\
 tollgate explain [OPTIONS] --limits <FILE> <LIMIT> <ID>

@@ -62,6 +62,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
         false => text(&explanation, &sharing, store),
     };
     print(Destination::Stdout, &text)?;
+    for rule in &session.unused_rules {
+        print_messages(&format!("warning: no line is one for --rule {rule}\n"))?;
+    }
     let skipped: String = skipped.iter().map(|line| format!("{line}\n")).collect();
     print_messages(&skipped)?;
     Ok(counts.outcome())

@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) decisions: Results,
     /// The data for the report, if there is one.
     pub(crate) collected: Option<Collected>,
+    /// The rules that apply to no line of the log, as the arguments have them.
+    pub(crate) unused_rules: Vec<String>,
 }
 
 /// The numbers of lines by their outcome. A [`Tally`](crate::tally::Tally) counts spends.
@@ -140,6 +142,7 @@ impl Session {
             nodes: None,
             decisions: Results::default(),
             collected: None,
+            unused_rules: Vec::new(),
         }
     }
 
@@ -188,6 +191,7 @@ impl Session {
             errors: counts.errors,
             allowed: tally.allowed,
             denied: tally.denied,
+            unused_rules: self.unused_rules.clone(),
             limits: tally
                 .by_limit()
                 .map(|(limit, counts)| (engine.name(limit).to_owned(), counts))

@@ -45,6 +45,8 @@ struct Waiting {
 struct Skipped {
     count: u64,
     messages: Vec<String>,
+    /// The number of the first line that was skipped, and the reason.
+    first: String,
 }
 
 /// The format, the keys and the rules of all lines.
@@ -55,6 +57,8 @@ struct Reader<'a> {
     clients: Clients,
     in_force: LimitRules<'a>,
     candidate: LimitRules<'a>,
+    /// The rules that have applied to no line so far.
+    unused: Vec<&'a Rule>,
 }
 
 /// The rules with the limits of one file.
@@ -67,11 +71,12 @@ pub(crate) fn run(
     traffic: &Traffic,
 ) -> Result<(LineCounts, Vec<String>), Failure> {
     let mut reader = Reader {
-        format: traffic.log_format,
+        format: None,
         keys: traffic.keys(),
         clients: traffic.clients(),
         in_force: LimitRules::new(),
         candidate: LimitRules::new(),
+        unused: traffic.rules.iter().collect(),
     };
     resolve(&traffic.rules, &mut reader, session, lines)?;
     #[cfg(feature = "valkey")]
@@ -82,8 +87,15 @@ pub(crate) fn run(
     let mut reorder = Reorder::new(traffic.window_ns(), MAX_WAITING);
     let mut skipped = Skipped::default();
     let (mut parsed, mut number) = (0, 0);
+    let name = lines.name().to_owned();
     while let Some(line) = lines.next()? {
         number += 1;
+        if reader.format.is_none() {
+            reader.format = traffic.log_format.or_else(|| format_of(&line));
+            if reader.format == Some(Format::Text) {
+                check_keys(traffic, &name)?;
+            }
+        }
         match read(line, number, &mut reader, session, &mut parsed) {
             Ok((at_ns, waiting)) => reorder.push(at_ns, waiting),
             Err((reason, text)) => skipped.add(number, &reason, text),
@@ -92,23 +104,46 @@ pub(crate) fn run(
     }
     reorder.end();
     spend_due(&mut reorder, session, &mut skipped)?;
-    let Skipped { count: skipped, mut messages } = skipped;
+    if skipped.count < number {
+        session.unused_rules = reader.unused.iter().map(|rule| rule.to_string()).collect();
+    }
+    let Skipped { count: skipped, mut messages, first } = skipped;
     // A result of few lines says nothing about the rest: their format or a rule is wrong.
     let is_unread = number > 0 && (!is_half(parsed, number) || skipped == number);
     if is_unread {
-        messages.push(unread(lines, &reader, parsed));
+        messages.push(unread(lines, &reader, parsed, &first));
     }
     let late = reorder.late();
     Ok((LineCounts { parsed, skipped, late, errors: None, is_unread }, messages))
 }
 
-/// Formats the message about a log of which too few lines were read.
-fn unread(lines: &Lines, reader: &Reader<'_>, parsed: u64) -> String {
+fn format_of(line: &Line<'_>) -> Option<Format> {
+    match line {
+        Line::Text(line) => Format::of(line),
+        Line::TooLong => None,
+    }
+}
+
+/// Fails if the arguments name keys of JSON objects. `log` is the name of a log without objects.
+fn check_keys(traffic: &Traffic, log: &str) -> Result<(), Failure> {
+    let fields = traffic.has_fields().then(|| "--field".to_owned());
+    let rules = traffic.rules.iter().filter(|rule| rule.has_key());
+    let options = fields.into_iter().chain(rules.map(|rule| format!("--rule {rule}")));
+    let faults = options.map(|option| {
+        let log = Escaped(log);
+        format!(
+            "{option} is for JSON, and {log} is read as text: --log-format json reads JSON objects"
+        )
+    });
+    let faults: Vec<String> = faults.collect();
+    if faults.is_empty() { Ok(()) } else { Err(Failure::NotDone(faults.join("\n"))) }
+}
+
+/// Formats the message about a log of which too few lines were read. `first_skipped` is a line with its reason.
+fn unread(lines: &Lines, reader: &Reader<'_>, parsed: u64, first_skipped: &str) -> String {
     let (name, all) = (Escaped(lines.name()), lines.count());
     if is_half(parsed, all) {
-        return format!(
-            "{name}: all lines were skipped: none has an id for each rule that applies to it"
-        );
+        return format!("{name}: all lines were skipped; {first_skipped}");
     }
     let (format, hint) = match reader.format {
         Some(Format::Json) => (
@@ -136,10 +171,9 @@ fn resolve<'a>(
     let Session { side, candidate, file, .. } = session;
     let (mut faults, mut notes) = (Vec::new(), Vec::new());
     for rule in rules {
-        let Rule { limit, text, .. } = rule;
-        let in_force = side.limit(limit);
-        let in_candidate = candidate.as_mut().map(|candidate| candidate.side.limit(limit));
-        let option = format!("--rule {}={}", Escaped(limit), Escaped(text));
+        let in_force = side.limit(&rule.limit);
+        let in_candidate = candidate.as_mut().map(|candidate| candidate.side.limit(&rule.limit));
+        let option = format!("--rule {rule}");
         let note = |file: &str, error: &Error| {
             format!("{option}: {}: {error}; no limit there", Escaped(file))
         };
@@ -173,12 +207,12 @@ fn read<'a>(
         return Err((format!("longer than {MAX_LINE_BYTES} bytes"), b""));
     };
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    reader.format = reader.format.or_else(|| Format::of(line));
     let skip = |reason| (reason, line);
     let format = reader.format.unwrap_or(Format::Text);
     let mut entry = format.parse(line, &reader.keys).map_err(skip)?;
     *parsed += 1;
     reader.clients.find(&mut entry).map_err(skip)?;
+    reader.unused.retain(|rule| !rule.applies(&entry));
     let charges = charges(&entry, &reader.in_force, &mut session.side).map_err(skip)?;
     let candidate = session.candidate.as_mut();
     let candidate_charges = candidate
@@ -248,6 +282,9 @@ impl Skipped {
         let text = shortened(&String::from_utf8_lossy(text), MAX_LINE_CHARS);
         let colon = if text.is_empty() { "" } else { ": " };
         let reason = shortened(reason, MAX_LINE_CHARS);
+        if self.count == 1 {
+            self.first = format!("line {line}: {reason}");
+        }
         self.messages.push(format!("skipped line {line}: {reason}{colon}{text}"));
     }
 }

@@ -3,6 +3,7 @@
 //!     LIMIT=FIELD[?][+FIELD[?]]...[,WORD=VALUE]...
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::access_log::{Field, path_of};
 use crate::escape::{Escaped, quoted};
@@ -151,9 +152,26 @@ impl Rule {
         Ok((id.into(), cost))
     }
 
+    /// Returns whether the rule names a member of a JSON object.
+    pub(crate) fn has_key(&self) -> bool {
+        let cost = match &self.cost {
+            Cost::Units(_) => None,
+            Cost::Of(source) => Some(source),
+        };
+        let only = self.only.iter().map(|(source, _)| source);
+        self.id.iter().chain(only).chain(cost).any(|source| matches!(source, Source::Key(_)))
+    }
+
     /// Returns the names of the id's fields, for messages.
     pub(crate) fn id_name(&self) -> String {
         self.id.iter().map(Source::name).collect::<Vec<_>>().join("+")
+    }
+}
+
+/// Displays the rule as the arguments have it.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", Escaped(&self.limit), Escaped(&self.text))
     }
 }
 

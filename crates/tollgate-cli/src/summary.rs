@@ -27,6 +27,9 @@ pub(crate) struct Summary {
     /// By name.
     pub(crate) limits: BTreeMap<String, LimitCounts>,
     pub(crate) top_denied: Vec<Denied>,
+    /// The rules that apply to no line of the log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unused_rules: Vec<String>,
     /// The comparison with the limits of `--against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<Comparison>,
@@ -65,6 +68,9 @@ impl Summary {
             None => writeln!(text, "{} skipped, {} late", self.skipped, self.late),
         };
         let _ = writeln!(text, "{} allowed, {} denied", self.allowed, self.denied);
+        for rule in &self.unused_rules {
+            let _ = writeln!(text, "no line is one for --rule {rule}");
+        }
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, counts)| {
                 let LimitCounts { allowed, denied, keys, keys_denied } = counts;
@@ -130,6 +136,7 @@ mod tests {
             denied: 5,
             limits: BTreeMap::from([("PerClient".to_owned(), counts)]),
             top_denied: vec![Denied { limit: "PerClient".into(), id: "a\u{1b}".into(), denied: 5 }],
+            unused_rules: Vec::new(),
             against: None,
             #[cfg(feature = "valkey")]
             nodes: None,

@@ -96,6 +96,11 @@ impl Traffic {
         Keys { named: self.fields.clone() }
     }
 
+    /// Returns whether the arguments name keys of fields.
+    pub(crate) fn has_fields(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
     /// Checks that no limit has two rules.
     pub(super) fn check(&self, subcommand: &str) -> Result<(), Failure> {
         for (i, rule) in self.rules.iter().enumerate() {

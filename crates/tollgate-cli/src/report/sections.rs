@@ -299,6 +299,7 @@ pub(super) fn replayed(run: &Run<'_>, limits: &[PageLimit]) -> Markup {
                     code { (rule.limit) } " by " code { (rule.text) }
                 }
                 @if !run.rules.is_empty() { "." }
+                @for rule in &summary.unused_rules { " No line is one for " code { (rule) } "." }
             }
             div.card { (table.markup()) }
             p.quiet {

@@ -177,6 +177,31 @@ fn the_format_is_that_of_the_first_line() {
     assert_eq!(replay(&format!("{json}\n"), "--log-format text"), (1, 0));
 }
 
+#[test]
+fn keys_need_a_log_of_json() {
+    let dir = Sandbox::new();
+    dir.put("log", log_line("1.1.1.1", "10:05:03", "GET / HTTP/1.1", " 200 1"));
+    for (option, arguments) in [
+        ("--field", "--rule A=client --field user=.sub"),
+        ("--rule A=.tenant?", "--rule A=.tenant?"),
+        ("--rule A=client+.tenant", "--rule A=client+.tenant --rule B=path"),
+        ("--rule A=client,.tenant=x", "--rule A=client,.tenant=x"),
+        ("--rule A=client,cost=.units", "--rule A=client,cost=.units --log-format text"),
+    ] {
+        for command in ["replay", "explain A x"] {
+            let ran = dir.run(&format!("{command} --limits limits.yml --log log {arguments}"));
+            assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{arguments}: {ran:?}");
+            let expected = format!(
+                "{option} is for JSON, and log is read as text: --log-format json reads JSON objects\n"
+            );
+            assert_eq!(ran.stderr, expected, "{arguments}");
+        }
+    }
+    dir.put("log", "\n");
+    let ran = dir.run("replay --limits limits.yml --log log --rule A=.tenant?");
+    assert_eq!(ran.status, Some(1), "an empty line: {ran:?}");
+}
+
 /// JSON has numbers of any size. Those that no machine number holds are different ids as well.
 #[test]
 fn long_numbers_are_ids_as_written() {

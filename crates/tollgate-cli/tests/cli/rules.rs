@@ -56,6 +56,53 @@ fn rules_are_for_paths_and_methods() {
 }
 
 #[test]
+fn the_summary_names_rules_for_no_line() {
+    let dir = sandbox(&[("1.1.1.1", "GET /login", " 200 1"), ("1.1.1.2", "GET /", " 200 1")]);
+    let rules = "--rule PerClient=client,route=/login --rule PerBoth=client+path,route=/users/:id --rule Bytes=client+user?";
+    let unused = ["Bytes=client+user?", "PerBoth=client+path,route=/users/:id"];
+    let ran = dir.run(&format!("replay --limits limits.yml --log log {rules} --report r.html"));
+    let expected = "\
+2 allowed, 0 denied
+no line is one for --rule PerBoth=client+path,route=/users/:id
+no line is one for --rule Bytes=client+user?
+";
+    assert!(ran.stdout.contains(expected), "{ran:?}");
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), ""));
+    for rule in unused {
+        assert!(dir.get("r.html").contains(&format!("No line is one for <code>{rule}</code>.")));
+    }
+    let found = replay(&dir, rules);
+    assert_eq!(found["unused_rules"], json!([unused[1], unused[0]]));
+    // A rule is used if it is for a line that is skipped. Of a log without lines, no rule is named.
+    let found = dir.run("replay --limits limits.yml --log log --json --rule PerClient=user").json();
+    assert_eq!((&found["unused_rules"], &found["skipped"]), (&Value::Null, &json!(2)));
+    let ran = dir.run(&format!("explain --limits limits.yml Bytes 1.1.1.1 --log log {rules}"));
+    assert!(
+        ran.stderr.contains("warning: no line is one for --rule Bytes=client+user?\n"),
+        "{ran:?}"
+    );
+    dir.put("log", "");
+    assert_eq!(replay(&dir, rules)["unused_rules"], Value::Null);
+}
+
+#[test]
+fn a_log_that_is_skipped_has_a_reason() {
+    let dir = sandbox(&[("1.1.1.1", "GET /", " 200 1"); 7]);
+    for (rule, reason) in [
+        ("Bytes=client,cost=1001", "cost 1001 is above the burst 1000 of Bytes"),
+        ("Bytes=user", "no user"),
+    ] {
+        let ran = dir.run(&format!("replay --limits limits.yml --log log --rule {rule}"));
+        let last = format!("log: all lines were skipped; line 1: {reason}");
+        assert_eq!((ran.status, ran.stderr.lines().last()), (Some(1), Some(&*last)), "{ran:?}");
+    }
+    for command in ["", "replay", "explain"] {
+        let help = dir.run(&format!("{command} --help")).stdout;
+        assert!(help.contains("or all of it was skipped"), "{help}");
+    }
+}
+
+#[test]
 fn an_id_can_be_several_fields() {
     let dir = sandbox(&[
         ("1.1.1.1", "GET /a", " 200 1"),
