@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Replays a trace or an access log against limits and counts the denials
     #[command(after_help = statuses!(
         "replayed; a log may be empty or have skipped lines, and denials are a result",
-        "replayed, and lines of the trace had errors, less than half of the log could be read, or all of it was skipped",
+        "replayed, and lines of the trace had errors, less than half of the log could be read, or all of it was skipped, or --against skips lines that --limits decides",
         "not done: a file cannot be read or written, limits have faults, or an argument is wrong",
     ), override_usage = "\
 tollgate replay [OPTIONS] --limits <FILE> --trace <FILE>

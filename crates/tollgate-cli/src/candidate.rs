@@ -17,6 +17,8 @@ pub(crate) struct Candidate {
     pub(crate) file: String,
     /// Lines of a trace that failed under the candidate.
     pub(crate) errors: u64,
+    /// Lines of a log that the candidate skips and the limits in force decide.
+    pub(crate) newly_skipped: u64,
     /// Spends that only one of the two files decided.
     pub(crate) not_compared: u64,
     changes: Changes,
@@ -54,6 +56,7 @@ impl Candidate {
             side: Side::new(limits),
             file,
             errors: 0,
+            newly_skipped: 0,
             not_compared: 0,
             changes: Changes::default(),
             by_limit: PerLimit::default(),
@@ -126,6 +129,7 @@ impl Candidate {
         Comparison {
             file: self.file.clone(),
             errors: is_trace.then_some(self.errors),
+            newly_skipped: (!is_trace).then_some(self.newly_skipped),
             not_compared: self.not_compared,
             allowed: side.tally.allowed,
             denied: side.tally.denied,

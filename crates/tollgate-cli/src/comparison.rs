@@ -29,6 +29,9 @@ pub(crate) struct Comparison {
     /// Lines with errors under the candidate; `None` for a log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<u64>,
+    /// Lines that the candidate skips and the limits in force decide; `None` for a trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) newly_skipped: Option<u64>,
     /// Spends that only one of the two files decided.
     pub(crate) not_compared: u64,
     /// Lines that the candidate allowed.
@@ -115,6 +118,13 @@ impl Comparison {
         if let Some(errors) = self.errors.filter(|errors| *errors > 0) {
             let _ = writeln!(text, "{} under {file}", counted(errors, "error"));
         }
+        if let Some(skipped) = self.newly_skipped.filter(|skipped| *skipped > 0) {
+            let lines = counted(skipped, "line");
+            let _ = writeln!(
+                text,
+                "{lines} skipped under {file} alone: a layer answers such requests with a 400"
+            );
+        }
         if !self.limits.is_empty() {
             let rows = self.limits.iter().map(|(name, limit)| {
                 let counts = limit.columns().map(|count| count.to_string());
@@ -159,6 +169,7 @@ mod tests {
         let comparison = Comparison {
             file: "new.yml".into(),
             errors: Some(1),
+            newly_skipped: None,
             not_compared: 1,
             allowed: 5,
             denied: 5,

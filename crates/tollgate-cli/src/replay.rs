@@ -78,7 +78,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         lines.report(&text);
     }
     match session.candidate {
-        Some(Candidate { errors: 1.., .. }) => Ok(Outcome::Found),
+        Some(Candidate { errors: 1.., .. } | Candidate { newly_skipped: 1.., .. }) => {
+            Ok(Outcome::Found)
+        }
         _ => Ok(counts.outcome()),
     }
 }

@@ -14,7 +14,7 @@ use crate::log_line::{Clients, Entry, Format};
 use crate::nodes::number_of;
 use crate::reorder::Reorder;
 use crate::replay::{LineCounts, Session};
-use crate::report::Request;
+use crate::report::{Refused, Request};
 use crate::rules::Rule;
 use crate::side::Side;
 use crate::tally::{LineCharge, LineCharges};
@@ -31,8 +31,8 @@ const MAX_LINE_CHARS: usize = 100;
 struct Waiting {
     line: u64,
     charges: LineCharges,
-    /// The charges of the candidate; `None` if it skips the line, or if there is no candidate.
-    candidate_charges: Option<LineCharges>,
+    /// The charges of the candidate, or its reason to skip the line; `None` if there is no candidate.
+    candidate_charges: Option<Result<LineCharges, String>>,
     /// The fields that the report counts.
     request: Option<Request>,
     /// A number that is the same for all lines of a client.
@@ -40,9 +40,11 @@ struct Waiting {
     client: u64,
 }
 
-/// The number of skipped lines, and messages about the first.
+/// The number of lines that one of the files skips, and messages about the first.
 #[derive(Default)]
 struct Skipped {
+    /// The words for the file in a message.
+    under: String,
     count: u64,
     messages: Vec<String>,
     /// The number of the first line that was skipped, and the reason.
@@ -85,7 +87,10 @@ pub(crate) fn run(
         nodes.find_limits(&session.side.engine).map_err(failure)?;
     }
     let mut reorder = Reorder::new(traffic.window_ns(), MAX_WAITING);
-    let mut skipped = Skipped::default();
+    let (mut skipped, mut skipped_then) = (Skipped::default(), Skipped::default());
+    if let Some(candidate) = &session.candidate {
+        skipped_then.under = format!(" under {}", Escaped(&candidate.file));
+    }
     let (mut parsed, mut number) = (0, 0);
     let name = lines.name().to_owned();
     while let Some(line) = lines.next()? {
@@ -100,14 +105,18 @@ pub(crate) fn run(
             Ok((at_ns, waiting)) => reorder.push(at_ns, waiting),
             Err((reason, text)) => skipped.add(number, &reason, text),
         }
-        spend_due(&mut reorder, session, &mut skipped)?;
+        spend_due(&mut reorder, session, &mut skipped, &mut skipped_then)?;
     }
     reorder.end();
-    spend_due(&mut reorder, session, &mut skipped)?;
+    spend_due(&mut reorder, session, &mut skipped, &mut skipped_then)?;
     if skipped.count < number {
         session.unused_rules = reader.unused.iter().map(|rule| rule.to_string()).collect();
     }
-    let Skipped { count: skipped, mut messages, first } = skipped;
+    if let Some(candidate) = &mut session.candidate {
+        candidate.newly_skipped = skipped_then.count;
+    }
+    let Skipped { count: skipped, mut messages, first, .. } = skipped;
+    messages.extend(skipped_then.messages);
     // A result of few lines says nothing about the rest: their format or a rule is wrong.
     let is_unread = number > 0 && (!is_half(parsed, number) || skipped == number);
     if is_unread {
@@ -215,8 +224,8 @@ fn read<'a>(
     reader.unused.retain(|rule| !rule.applies(&entry));
     let charges = charges(&entry, &reader.in_force, &mut session.side).map_err(skip)?;
     let candidate = session.candidate.as_mut();
-    let candidate_charges = candidate
-        .and_then(|candidate| self::charges(&entry, &reader.candidate, &mut candidate.side).ok());
+    let candidate_charges =
+        candidate.map(|candidate| self::charges(&entry, &reader.candidate, &mut candidate.side));
     let request = session.collected.as_ref().map(|_| Request::new(&entry));
     let waiting = Waiting {
         line: number,
@@ -244,14 +253,20 @@ fn charges(
     rules.iter().filter(|(_, rule)| rule.applies(entry)).map(charge).collect()
 }
 
-/// Charges the lines that leave the time window.
+/// Charges the lines that leave the time window. `skipped_then` is for lines that only the candidate skips.
 fn spend_due(
     reorder: &mut Reorder<Waiting>,
     session: &mut Session,
     skipped: &mut Skipped,
+    skipped_then: &mut Skipped,
 ) -> Result<(), Failure> {
     while let Some((at_ns, waiting)) = reorder.pop() {
-        let old = match session.side.spend(at_ns, &waiting.charges) {
+        let old = session.side.spend(at_ns, &waiting.charges);
+        let new = session.candidate.as_mut().zip(waiting.candidate_charges);
+        let new = new.map(|(candidate, charges)| candidate.side.spend(at_ns, &charges?));
+        let new_answer = new.as_ref().and_then(|new| new.as_ref().ok());
+        session.count(at_ns, old.as_ref().ok(), new_answer);
+        let old = match old {
             Ok(answer) => answer,
             Err(error) => {
                 skipped.add(waiting.line, &error, b"");
@@ -263,11 +278,12 @@ fn spend_due(
         if let Some(nodes) = &mut session.nodes {
             nodes.spend(&session.side, &waiting.charges, waiting.client)?;
         }
-        let new = session.candidate.as_mut().zip(waiting.candidate_charges);
-        let new = new.and_then(|(candidate, charges)| candidate.side.spend(at_ns, &charges).ok());
-        session.count(at_ns, Some(&old), new.as_ref());
+        if let Some(Err(error)) = &new {
+            skipped_then.add(waiting.line, error, b"");
+        }
         if let (Some(collected), Some(request)) = (&mut session.collected, &waiting.request) {
-            collected.request(request, &old, new.as_ref());
+            let new = new.as_ref().map(|new| new.as_ref().map_err(|_| Refused));
+            collected.request(request, &old, new);
         }
     }
     Ok(())
@@ -285,6 +301,6 @@ impl Skipped {
         if self.count == 1 {
             self.first = format!("line {line}: {reason}");
         }
-        self.messages.push(format!("skipped line {line}: {reason}{colon}{text}"));
+        self.messages.push(format!("skipped line {line}{}: {reason}{colon}{text}", self.under));
     }
 }

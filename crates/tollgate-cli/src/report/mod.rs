@@ -17,7 +17,7 @@ use crate::engine::LimitNo;
 use crate::side::{Answer, Side};
 
 pub(crate) use page::{Run, page};
-pub(crate) use requests::Request;
+pub(crate) use requests::{Refused, Request};
 
 use closeness::Closeness;
 use requests::Requests;
@@ -99,9 +99,14 @@ impl Collected {
     }
 
     /// Counts the request of a log's line. `new` is the candidate's answer, if there is one.
-    pub(crate) fn request(&mut self, request: &Request, old: &Answer, new: Option<&Answer>) {
+    pub(crate) fn request(
+        &mut self,
+        request: &Request,
+        old: &Answer,
+        new: Option<Result<&Answer, Refused>>,
+    ) {
         let is_denied = |answer: &Answer| !answer.decision.allowed();
-        self.requests.count(request, is_denied(old), new.map(is_denied));
+        self.requests.count(request, is_denied(old), new.map(|new| new.map(is_denied)));
     }
 
     fn bin(&mut self, row: Row) -> &mut Bin {

@@ -160,6 +160,10 @@ fn head(run: &Run<'_>) -> Markup {
                     share(changes.newly_allowed),
                 ))
             }
+            @let newly_skipped = summary.against.as_ref().and_then(|against| against.newly_skipped);
+            @if let Some(skipped) = newly_skipped.filter(|skipped| *skipped > 0) {
+                (tile("newly skipped", "denied", skipped, share(skipped)))
+            }
             (tile(
                 &format!("{unit} {verb}"), "", affected.count,
                 Some(format!("of {}", counted_grouped(affected.total, unit.trim_end_matches('s')))),

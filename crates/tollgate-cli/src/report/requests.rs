@@ -41,6 +41,10 @@ struct Touched {
     is_affected: bool,
 }
 
+/// The candidate skips the line of the request: it has no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
 /// Denied requests by the values of a field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedBy {
@@ -97,19 +101,19 @@ fn canonical(client: &[u8]) -> Text {
 }
 
 impl Requests {
-    /// Counts a request. `is_denied_then` is the decision of the candidate, if there is one.
+    /// Counts a request. `is_denied_then` is the decision of the candidate, if there is a candidate.
     pub(super) fn count(
         &mut self,
         request: &Request,
         is_denied: bool,
-        is_denied_then: Option<bool>,
+        is_denied_then: Option<Result<bool, Refused>>,
     ) {
         let [client, values @ ..] = request.parts();
         let client = self.client(client);
         let touched = &mut self.touched[client];
         touched.is_denied |= is_denied;
-        touched.is_affected |= is_denied_then.is_some_and(|then| then != is_denied);
-        let then = is_denied_then == Some(true);
+        touched.is_affected |= is_denied_then.is_some_and(|then| then != Ok(is_denied));
+        let then = is_denied_then == Some(Ok(true));
         if !is_denied && !then {
             return;
         }
@@ -200,7 +204,7 @@ mod tests {
         for client in ["1.1.1.1", "::ffff:1.1.1.1", "2001:DB8::1", "2001:db8:0::1", "name"] {
             let line =
                 format!("{client} - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
-            requests.count(&request(&line), client == "name", Some(false));
+            requests.count(&request(&line), client == "name", Some(Ok(false)));
         }
         assert_eq!(requests.clients_denied(), Affected { count: 1, total: 3 });
         assert_eq!(requests.clients_affected(), Affected { count: 1, total: 3 });

@@ -49,6 +49,11 @@ pub(super) fn what_if(run: &Run<'_>, against: &Comparison) -> Markup {
                     " Not compared: " (counted_grouped(against.not_compared, "line"))
                     ", to which only one of the files has an answer."
                 }
+                @if let Some(skipped) = against.newly_skipped.filter(|skipped| *skipped > 0) {
+                    " " (counted_grouped(skipped, "line")) " "
+                    (if skipped == 1 { "was" } else { "were" }) " skipped under "
+                    (foreign(&against.file)) " alone: a layer answers such requests with a 400."
+                }
             }
             div.card { (by_limit.markup()) }
             div.charts {

@@ -151,7 +151,7 @@ fn a_log_agrees(log: &str, limits: [&str; 3]) {
         assert!(expected[change].as_u64() > Some(20), "{change}: {expected}");
     }
     assert_eq!(found["file"], "new.yml");
-    assert_eq!(found.get("errors"), None, "a log has none");
+    assert_eq!((found.get("errors"), &found["newly_skipped"]), (None, &json!(0)), "of a log");
 
     // A denial counts at one of the two limits, an admission at both.
     let by_limit = |limit: &str, name: &str| found["limits"][limit][name].as_u64().unwrap();
@@ -307,7 +307,7 @@ fn one_file_may_lack_a_limit() {
     assert_eq!((ran.status, &*ran.stderr), (Some(0), notes));
     let summary = ran.json();
     assert_eq!((&summary["allowed"], &summary["denied"]), (&json!(1), &json!(2)));
-    let against = json!({"file": "new.yml", "not_compared": 0, "allowed": 2, "denied": 1,
+    let against = json!({"file": "new.yml", "newly_skipped": 0, "not_compared": 0, "allowed": 2, "denied": 1,
         "newly_denied": 0, "newly_allowed": 1, "denied_by_both": 1, "allowed_by_both": 1,
         "limits": {
             "PerClient": {"newly_denied": 0, "newly_allowed": 1, "denied_by_both": 0,
@@ -324,11 +324,67 @@ fn one_file_may_lack_a_limit() {
     let ran = dir.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
     assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
     assert_eq!(ran.stderr, "--rule PerPaht=path: unknown limit \"PerPaht\"\n");
+}
 
-    // The candidate's format refuses the id, so that it has no decision.
-    dir.put("new.yml", "PerClient: {burst: 1, count: 1, period: 1h, id: regId}\n");
-    let ran = dir.run(&format!("{replay} --rule PerClient=client"));
-    assert!(ran.stdout.contains("\"not_compared\":3,\"allowed\":0,\"denied\":0,"), "{ran:?}");
+/// A layer would answer these requests with a 400: such a candidate is not harmless.
+#[test]
+fn lines_that_only_the_candidate_skips_are_reported() {
+    let dir = Sandbox::new();
+    dir.put(
+        "log",
+        "1.1.1.1 - - [17/May/2015:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 1\n".repeat(7),
+    );
+    let limit =
+        |burst: u64, id: &str| format!("A: {{burst: {burst}, count: 1, period: 1h, id: {id}}}\n");
+    dir.put("old.yml", limit(100, "ipAddress"));
+    let replay = "replay --log log --limits old.yml --against new.yml --rule A=client,cost=3";
+    let reasons = [
+        (limit(2, "ipAddress"), "cost 3 is above the burst 2 of A"),
+        (limit(100, "regId"), "client: "),
+    ];
+    for (candidate, reason) in reasons {
+        dir.put("new.yml", candidate);
+        let ran = dir.run(&format!("{replay} --report r.html"));
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        let compared = "\
+0 lines newly denied, 0 newly let through, 0 denied by both, 0 allowed by both
+7 lines not compared: only one of the files has an answer
+7 lines skipped under new.yml alone: a layer answers such requests with a 400
+";
+        assert!(ran.stdout.contains(compared), "{}", ran.stdout);
+        let messages: Vec<&str> = ran.stderr.lines().collect();
+        assert_eq!(messages.len(), 5, "{ran:?}");
+        let start = format!("skipped line 1 under new.yml: {reason}");
+        assert!(messages[0].starts_with(&start), "{ran:?}");
+        let page = dir.get("r.html");
+        for part in [
+            "<dd data-fact=\"newly skipped\" data-value=\"7\">",
+            "<dd data-fact=\"clients affected\" data-value=\"1\">",
+            "7 lines were skipped under new.yml alone",
+        ] {
+            assert!(page.replace("<bdi>", "").replace("</bdi>", "").contains(part), "{part}");
+        }
+        let found = dir.run(&format!("{replay} --json")).json();
+        assert_eq!(found["skipped"], 0);
+        let against = &found["against"];
+        assert_eq!((&against["newly_skipped"], &against["not_compared"]), (&json!(7), &json!(7)));
+    }
+
+    // The other way round the candidate decides lines that the limits in force skip.
+    let ran = dir
+        .run("replay --log log --limits new.yml --against old.yml --rule A=client,cost=101 --json");
+    assert_eq!((ran.status, &ran.json()["against"]["newly_skipped"]), (Some(1), &json!(0)));
+    dir.put("new.yml", limit(2, "ipAddress"));
+    let ran = dir
+        .run("replay --log log --limits new.yml --against old.yml --rule A=client,cost=50 --json");
+    let against = &ran.json()["against"];
+    let counts = ["newly_skipped", "not_compared", "allowed", "denied"].map(|name| &against[name]);
+    assert_eq!(counts, [&json!(0), &json!(7), &json!(2), &json!(5)], "{ran:?}");
+    assert!(
+        ran.stderr
+            .ends_with("log: all lines were skipped; line 1: cost 50 is above the burst 2 of A\n"),
+        "{ran:?}"
+    );
 }
 
 #[test]
