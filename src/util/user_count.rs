@@ -33,6 +33,12 @@ impl UserCount {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns whether there are users.
+    pub(crate) fn is_used(&self) -> bool {
+        // Relaxed: only a first look; `close` decides.
+        !matches!(self.0.load(Ordering::Relaxed), 0 | Self::CLOSED)
+    }
+
     /// Counts one user less.
     pub(crate) fn remove(&self) {
         // Release: pairs with `close`, which then comes after all that the user did.

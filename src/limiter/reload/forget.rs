@@ -20,7 +20,8 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// Closes the limits that are lost by a reload to `new`.
+    /// Closes the limits that are lost by a reload to `new`. Until the end of the reload no caller gets a handle of them, so
+    /// what refuses the reload comes before.
     pub(super) fn new(inner: &LimiterState, now: &Generation, new: &Limits) -> Closed {
         let mut closed = Closed::default();
         for index in now.limits.lost_by(new) {

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::CarryOver;
 use crate::limit::{Limit, Parameters};
 use crate::limiter::Limiter;
-use crate::limits::Limits;
+use crate::limits::{Entry, LimitUse, Limits};
 use crate::store::pin;
 use crate::util::time::system_now;
 
@@ -128,6 +128,15 @@ impl Limiter {
             // The last reload did not finish, because its thread panicked.
             now = inner.renew(&now);
         }
+        check_custom_rules(&now.limits, &limits, debt)?;
+        limits.parts(inner.store.max_keys())?;
+        // A first look, so that a reload that is refused closes no limit to new handles.
+        now.limits.check_removals(&limits, options.remove_missing, |index| {
+            match now.tallies.of(index).handles.is_used() {
+                true => LimitUse::Handles,
+                false => LimitUse::Nothing,
+            }
+        })?;
         let closed = Closed::new(inner, &now, &limits);
         now.limits.check_removals(&limits, options.remove_missing, |index| closed.use_of(index))?;
         let removed = now.limits.removed_by(&limits);
@@ -135,7 +144,6 @@ impl Limiter {
         if limits.is_same_as(&now.limits) {
             return Ok(Reloaded { generation: now.number, changed: false, removed: Vec::new() });
         }
-        check_custom_rules(&now.limits, &limits, debt)?;
         let parts = limits.parts(inner.store.max_keys())?;
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
@@ -160,8 +168,9 @@ fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(),
         return Ok(());
     }
     let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
-    for (index, entry) in new.by_index().take(old.count()) {
-        let (before, after) = (old.entry(index).any_limit(), entry.any_limit());
+    for (_, entry) in new.by_index() {
+        let before = old.by_name_of(entry).and_then(Entry::any_limit);
+        let after = entry.any_limit();
         let (Some(before), Some(after)) = (before, after) else { continue };
         let (from, to) = (before.algorithm(), after.algorithm());
         if (is_custom(before) || is_custom(after)) && from != to {

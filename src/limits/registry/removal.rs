@@ -110,7 +110,7 @@ impl Limits {
     }
 
     /// Returns the limit that has the name of an entry of other limits.
-    fn by_name_of(&self, other: &Entry) -> Option<&Entry> {
+    pub(crate) fn by_name_of(&self, other: &Entry) -> Option<&Entry> {
         self.by_name.get(&other.name).map(|&index| self.entry(index))
     }
 }
@@ -122,6 +122,8 @@ impl Entry {
     }
 
     fn is_removed_by(&self, new: &Limits) -> bool {
-        self.is_declared() && !new.by_name_of(self).is_some_and(Entry::is_declared)
+        let is_lost = |is: fn(&Entry) -> bool| is(self) && !new.by_name_of(self).is_some_and(is);
+        // A limit of Boulder's names may have overrides alone.
+        is_lost(Entry::is_declared) || is_lost(Entry::is_given)
     }
 }

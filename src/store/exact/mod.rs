@@ -269,7 +269,7 @@ impl Exact {
     /// Sweeps whole shelves until it has looked at `cells` cells or reached the last shelf.
     pub(crate) fn sweep(&self, cells: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         // Relaxed: the shard's lock publishes it, see `floor_ns`. Raised before the first cell is dropped.
-        self.floor_ns.fetch_max(now_ns, Ordering::Relaxed);
+        let floor_ns = self.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns);
         let mut swept = Swept::default();
         while swept.looked_at < cells.max(1) {
             // Relaxed: two sweeps at once share a pass; each shelf has its own locks.
@@ -284,7 +284,7 @@ impl Exact {
                     let is_own = tagged.tag.is_of_generation(rules.generation())
                         && !is_newer(generation, rules)
                         || fault::active(Fault::SweepByOldLimits);
-                    if !is_own || rules.owed(id, tagged.tag, word, now_ns).is_some() {
+                    if !is_own || rules.owed(id, tagged.tag, word, floor_ns).is_some() {
                         return true;
                     }
                 }
