@@ -51,14 +51,15 @@ impl Gcra {
         (left_ns, self.emission_interval_ns)
     }
 
-    /// Returns the time until one unit more than `remaining` is there, if the bucket is full in `reset_in_ns`. The bucket has
-    /// no debt, so it is at most the time of one unit.
+    /// Returns the time until one unit more than `remaining` is there, if the bucket is full in `reset_in_ns`.
     #[cfg(feature = "http")]
     pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
         // The units that still lack when the next one is there.
         let lacking = self.burst.saturating_sub(remaining).saturating_sub(1);
         let from_then_ns = self.emission_interval_ns.saturating_mul(lacking);
-        reset_in_ns.saturating_sub(from_then_ns).min(self.emission_interval_ns)
+        let next_ns = reset_in_ns.saturating_sub(from_then_ns);
+        // With units left it is at most the time of one. Without, the bucket may owe more: by a clock that has gone back.
+        if remaining > 0 { next_ns.min(self.emission_interval_ns) } else { next_ns }
     }
 
     /// Computes the charge of `cost` units, at most the burst.

@@ -10,7 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tollgate::clock::ManualClock;
-use tollgate::http::{Fields, PlugLimitNames, RateLimitLayer, Reset, Rule, Style, extract};
+use tollgate::http::{
+    Answer, Fields, PlugLimitNames, Policy, RateLimitLayer, Reset, Rule, Style, extract,
+};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 use tower::{Layer, Service};
 
@@ -232,4 +234,37 @@ fn a_used_up_limit_tells_its_next_unit() {
     // The other limit denies: `Retry-After: 1` is the only wait.
     let denied = said(world.ask());
     assert_eq!(denied, (false, r#""a";r=299, "b";r=0;t=1"#.into(), Some("1".into())));
+}
+
+/// `t` of an allowed request counts from the call's own reading of the clock, after one at which buckets were swept.
+#[test]
+fn next_unit_is_there_after_clock_went_back() {
+    for limit in [
+        Limit::new(3, 3, 3 * SECOND).unwrap(),
+        Limit::fixed_window(3, 3 * SECOND).unwrap(),
+        Limit::token_bucket(3, 3 * SECOND, 2).unwrap(),
+        Limit::leaky_bucket(3, SECOND, 1).unwrap(),
+    ] {
+        let (clock, hand) = Clock::manual();
+        let limits = Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
+        let limiter = Limiter::with_clock(limits, clock);
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("other", 1).unwrap().allowed());
+        hand.set(100 * SECOND);
+        while !limiter.sweep(1_000).finished {}
+        hand.set(50 * SECOND);
+        let asked = a.spend("id", 1).unwrap();
+        let policy = Policy::new("A", &limit).unwrap();
+        let mut headers = HeaderMap::new();
+        let answer = Answer::one(&policy, asked);
+        Fields::new([Style::Draft06]).unwrap().write(&mut headers, &answer, UNIX_EPOCH);
+        let reset: u32 = headers["ratelimit-reset"].to_str().unwrap().parse().unwrap();
+        hand.advance(reset * SECOND);
+        let later = a.check("id", 0).unwrap();
+        assert!(
+            later.remaining() > asked.remaining(),
+            "{}: {headers:?}, {later:?}",
+            limit.algorithm()
+        );
+    }
 }
