@@ -1,19 +1,17 @@
-//! The cap on buckets: ids with overrides beside it, the parts of limits, and the wait of a call for which there is no room.
+//! The cap on buckets: ids with overrides beside it, and the parts of limits.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use tollgate::limits::{LimitOptions, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
-use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::{
-    ENGINES, hourly, limiter_with, limits, limits_of_all, ms, seconds, sweep_all,
-};
+use super::support::{ENGINES, hourly, limiter_with, limits, seconds, sweep_all};
 
 const POLICIES: [AtCap; 3] = [AtCap::Share, AtCap::Deny, AtCap::Allow];
 
-fn options(engine: Engine, max_keys: usize) -> LimiterOptions {
+pub(crate) fn options(engine: Engine, max_keys: usize) -> LimiterOptions {
     LimiterOptions::default().engine(engine).max_keys(max_keys)
 }
 
@@ -95,7 +93,7 @@ fn a_limit_alone_has_all_buckets() {
     }
 }
 
-fn with_own(own: &[(&str, Option<usize>)]) -> Limits {
+pub(crate) fn with_own(own: &[(&str, Option<usize>)]) -> Limits {
     let mut builder = Limits::builder();
     for (name, keys) in own {
         let options = LimitOptions::default();
@@ -129,6 +127,14 @@ fn more_max_keys_than_there_are_is_error() {
         let error = Limiter::try_with_options(too_many(), options(engine, 100)).unwrap_err();
         assert!(error.is_invalid_limit());
         assert_eq!(error.to_string(), text);
+        for (named, shown) in [
+            (&["A", "B", "C"][..], "(A 50, B 50, C 50)"),
+            (&["A", "B", "C", "D"], "(A 50, B 50, C 50, ...)"),
+        ] {
+            let own: Vec<_> = named.iter().map(|name| (*name, Some(50))).collect();
+            let error = Limiter::try_with_options(with_own(&own), options(engine, 100));
+            assert!(error.unwrap_err().to_string().contains(shown), "{shown}");
+        }
         let fits = with_own(&[("A", Some(60)), ("B", None), ("C", Some(40))]);
         let (limiter, _) = limiter_with(fits, options(engine, 100));
         assert_eq!(limiter.reload(too_many()).unwrap_err().to_string(), text);
@@ -222,6 +228,7 @@ fn parts_follow_a_reload() {
         assert_eq!(limiter.stats().cells, 100, "{engine:?}");
         limiter.reload(two()).unwrap();
         let b = limiter.limit("B").unwrap();
+        assert!(b.check("0", 1).unwrap().out_of_room(), "{engine:?}");
         fill(&b, 0, 40);
         assert_eq!(limiter.stats().cells, 100, "{engine:?}: the cap holds");
         hand.advance(seconds(1_800));
@@ -237,72 +244,6 @@ fn parts_follow_a_reload() {
         limiter.reload(one()).unwrap();
         fill(&a, 2_000, 200);
         assert_eq!(limiter.stats().cells, 100, "{engine:?}: A is alone again");
-    }
-}
-
-#[test]
-fn denial_says_when_there_is_room() {
-    for engine in ENGINES {
-        for limit in limits_of_all(6, seconds(10)) {
-            let why = format!("{engine:?} {}", limit.algorithm());
-            let named = limits(&[("A", limit.clone())]);
-            let (limiter, hand) = limiter_with(named, options(engine, 3).at_cap(AtCap::Deny));
-            let a = limiter.limit("A").unwrap();
-            for (id, cost) in [("x", 6), ("y", 4), ("z", 5)] {
-                hand.advance(ms(100));
-                assert!(a.spend(id, cost).unwrap().allowed());
-            }
-            let checked = a.check("new", 1).unwrap();
-            let denied = a.spend("new", 1).unwrap();
-            assert_eq!(denied, checked, "{why}");
-            assert!(denied.out_of_room() && !denied.allowed() && !denied.blocked(), "{why}");
-            assert_eq!(limiter.stats().denied_at_cap, 1, "{why}");
-            let y = a.check("y", 0).unwrap().reset_in();
-            let soonest = y.min(a.check("x", 0).unwrap().reset_in());
-            assert_eq!(denied.retry_in(), soonest, "{why}");
-            assert!(soonest > seconds(20), "{why}: {soonest:?}");
-            assert!(!a.check("x", 6).unwrap().out_of_room(), "{why}: it has a bucket");
-            hand.advance(soonest - ms(1));
-            let denied = a.spend("new", 1).unwrap();
-            assert!(denied.out_of_room(), "{why}");
-            hand.advance(denied.retry_in());
-            assert!(a.check("new", 1).unwrap().allowed(), "{why}");
-            assert!(a.spend("new", 1).unwrap().allowed(), "{why}");
-        }
-    }
-}
-
-/// A denial counts from the call's own reading of the clock, also if it has gone back.
-#[test]
-fn wait_for_room_after_clock_went_back() {
-    for engine in ENGINES {
-        let (limiter, hand) =
-            limiter_with(limits(&[("A", hourly(6))]), options(engine, 1).at_cap(AtCap::Deny));
-        let a = limiter.limit("A").unwrap();
-        assert!(a.spend("x", 1).unwrap().allowed());
-        hand.set(seconds(100_000));
-        sweep_all(&limiter);
-        assert!(a.spend("x", 1).unwrap().allowed());
-        hand.set(seconds(50_000));
-        let denied = a.spend("new", 1).unwrap();
-        assert!(denied.out_of_room(), "{engine:?}");
-        hand.advance(denied.retry_in());
-        assert!(a.spend("new", 1).unwrap().allowed(), "{engine:?}: {denied:?}");
-    }
-}
-
-#[test]
-fn factor_at_the_cap_lacks_room() {
-    for engine in ENGINES {
-        let (limiter, hand) = limiter_with(limits(&[("A", hourly(6))]), options(engine, 1));
-        let a = limiter.limit("A").unwrap();
-        let twice = a.scaled("2".parse().unwrap());
-        assert!(a.spend("x", 3).unwrap().allowed());
-        assert_eq!(twice.spend("new", 1).unwrap(), twice.check("new", 1).unwrap());
-        let denied = twice.spend("new", 1).unwrap();
-        assert!(denied.out_of_room() && denied.retry_in() == seconds(1_800), "{engine:?}");
-        hand.advance(denied.retry_in());
-        assert!(twice.spend("new", 1).unwrap().allowed(), "{engine:?}");
     }
 }
 
@@ -351,6 +292,42 @@ fn accounts_override_gives_no_room_beside_the_cap() {
     }
 }
 
+/// A bucket under the limit of the account tells no wait for one under the default.
+#[cfg(feature = "boulder")]
+#[test]
+fn wait_of_account_without_bucket_is_the_defaults() {
+    let name = "CertificatesPerDomainPerAccount";
+    for engine in ENGINES {
+        let named = Limits::builder().limit(name, IdFormat::RegIdDomainOrCidr, hourly(10)).unwrap();
+        let named = named.override_id(name, "7", slow(50)).unwrap().build();
+        let (limiter, _) = limiter_with(named, options(engine, 0).at_cap(AtCap::Deny));
+        let denied = limiter.limit(name).unwrap().spend("7:a.com", 1).unwrap();
+        assert!(denied.out_of_room() && denied.retry_in() == seconds(3_600), "{denied:?}");
+    }
+}
+
+#[cfg(feature = "boulder")]
+#[test]
+fn new_override_of_account_leaves_buckets_capped() {
+    let name = "CertificatesPerDomainPerAccount";
+    for engine in ENGINES {
+        let before = || Limits::builder().limit(name, IdFormat::RegIdDomainOrCidr, hourly(10));
+        let options = options(engine, 3).at_cap(AtCap::Deny);
+        let (limiter, _) = limiter_with(before().unwrap().build(), options);
+        let certificates = limiter.limit(name).unwrap();
+        for id in ["7:a.com", "7:b.com", "8:a.com"] {
+            assert!(certificates.spend(id, 5).unwrap().allowed(), "{engine:?} {id}");
+        }
+        limiter
+            .reload(before().unwrap().override_id(name, "7", hourly(50)).unwrap().build())
+            .unwrap();
+        for id in ["7:c.com", "8:b.com"] {
+            assert!(certificates.spend(id, 1).unwrap().out_of_room(), "{engine:?} {id}");
+        }
+        assert_eq!(limiter.stats().cells, 3, "{engine:?}");
+    }
+}
+
 #[cfg(feature = "snapshot")]
 #[test]
 fn a_restored_bucket_is_counted_where_it_belongs() {
@@ -369,7 +346,7 @@ fn a_restored_bucket_is_counted_where_it_belongs() {
         let builder = Limits::builder().limit("A", IdFormat::String, hourly(10)).unwrap();
         let builder = builder.override_id("A", "vip0", hourly(50)).unwrap();
         let named = builder.limit("B", IdFormat::String, hourly(10)).unwrap().build();
-        let (clock, hand) = tollgate::Clock::manual();
+        let (clock, hand) = Clock::manual();
         let max_keys = options(engine, 12).clock(clock);
         let (limiter, restored) = Limiter::restore(named, max_keys, &path).unwrap();
         assert_eq!((restored.buckets, limiter.stats().cells), (13, 13), "{why}");
@@ -384,6 +361,34 @@ fn a_restored_bucket_is_counted_where_it_belongs() {
         fill(&b, 200, 20);
         assert_own_buckets(&a, "vip", 1, 50, &why);
         assert_eq!(limiter.stats().cells, 13, "{why}");
+    }
+}
+
+/// Overrides that are there no more had their buckets beside the cap, which has fewer places than the file has buckets.
+#[cfg(feature = "snapshot")]
+#[test]
+fn restored_buckets_may_be_more_than_the_cap() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (limiter, _) = limiter_with(with_vips(3), options(engine, 10).at_cap(AtCap::Deny));
+        let a = limiter.limit("A").unwrap();
+        fill(&a, 0, 20);
+        for id in 0..3 {
+            assert!(a.spend(format!("vip{id}").as_str(), 1).unwrap().allowed());
+        }
+        limiter.snapshot(&path).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = options(engine, 10).clock(clock).at_cap(AtCap::Deny);
+        let (limiter, restored) = Limiter::restore(with_vips(0), options, &path).unwrap();
+        assert_eq!((restored.buckets, limiter.stats().cells), (13, 13), "{engine:?}");
+        let a = limiter.limit("A").unwrap();
+        let denied = a.spend("new", 1).unwrap();
+        assert!(denied.out_of_room(), "{engine:?}: {denied:?}");
+        hand.advance(seconds(36_000));
+        sweep_all(&limiter);
+        fill(&a, 100, 20);
+        assert_eq!(limiter.stats().cells, 10, "{engine:?}");
     }
 }
 
@@ -408,7 +413,7 @@ fn the_cap_holds_under_threads_sweeps_and_reloads() {
         builder.build()
     };
     for engine in ENGINES {
-        let (clock, hand) = tollgate::Clock::manual();
+        let (clock, hand) = Clock::manual();
         let options = options(engine, MAX_KEYS).clock(clock);
         let limiter = Limiter::with_options(named(false), options);
         let stop = AtomicBool::new(false);

@@ -98,6 +98,8 @@ fn the_wait_after_an_allowed_call_is_enough() {
     for cost in 1..=BURST {
         for_each_world(|World { handle, hand, .. }, _, now, named| {
             let asked = handle.spend("id", cost).unwrap();
+            let is_at_once = handle.check("id", cost).unwrap().allowed();
+            assert_eq!(asked.retry_in().is_zero(), is_at_once, "{named}: {asked:?}");
             hand.set(now + asked.retry_in());
             assert!(handle.spend("id", cost).unwrap().allowed(), "{named}: {asked:?}");
         });
@@ -106,7 +108,12 @@ fn the_wait_after_an_allowed_call_is_enough() {
 
 #[test]
 fn a_bucket_is_full_after_reset_in() {
-    for_each_world(|World { limiter, handle, hand }, _, now, named| {
+    for_each_world(|World { limiter, handle, hand }, limit, now, named| {
+        // What a call could spend now is what remains.
+        let looked = handle.check("id", 0).unwrap().remaining();
+        let most = (0..=BURST).rfind(|cost| handle.check("id", *cost).unwrap().allowed());
+        // The others count units of the window that come later.
+        assert!(limit.algorithm() != "gcra" || looked == most.or(Some(0)), "{named}: {looked:?}");
         let first = handle.spend("id", 1).unwrap();
         let batch = limiter.batch(&[handle.member("id")]).check().unwrap();
         for asked in [first, handle.check("id", 0).unwrap(), batch, handle.refund("id", 1).unwrap()]
@@ -117,4 +124,18 @@ fn a_bucket_is_full_after_reset_in() {
             hand.set(now);
         }
     });
+}
+
+/// The most that a caller waits counts from its own reading of the clock, also for a place in the overflow bucket.
+#[test]
+fn reservation_at_cap_waits_no_longer_than_asked() {
+    for engine in ENGINES {
+        let limit = Limit::new(BURST, BURST, seconds(3)).unwrap();
+        let World { handle, hand, .. } = world(&limit, engine, Scene::Cap);
+        hand.set(LATEST - seconds(50));
+        assert!(handle.spend("id", BURST).unwrap().allowed());
+        // The unit is there after 51 seconds.
+        assert!(handle.reserve("id", 1, seconds(50)).is_err(), "{engine:?}");
+        assert!(handle.reserve("id", 1, seconds(51)).is_ok(), "{engine:?}");
+    }
 }

@@ -3,6 +3,7 @@
 
 mod any_clock;
 mod cap;
+mod cap_wait;
 mod clock_back;
 mod ends;
 #[cfg(all(feature = "boulder", feature = "exact"))]

@@ -163,6 +163,44 @@ fn a_rename_beside_a_new_limit() {
     }
 }
 
+#[test]
+fn options_keep_one_another() {
+    let both = ReloadOptions::default().carry_over(CarryOver::Units).remove_missing(true);
+    assert_eq!(removing().carry_over(CarryOver::Units), both);
+    assert_eq!(removing().remove_missing(false), ReloadOptions::default());
+}
+
+#[test]
+fn each_removed_limit_is_counted() {
+    let (limiter, _hand) = limiter(
+        limits(&[("A", hourly(10)), ("B", hourly(20)), ("C", hourly(1))]),
+        Engine::LockFree,
+    );
+    assert_eq!(limiter.reload(only_b()).unwrap().removed, ["A", "C"]);
+    assert_eq!(limiter.counters().limits_removed, 2);
+}
+
+/// An override alone does not declare its limit, but keeps its name and the buckets of its ids.
+#[cfg(feature = "boulder")]
+#[test]
+fn limit_of_overrides_alone_is_removed_and_known() {
+    let name = "NewOrdersPerAccount";
+    for engine in ENGINES {
+        let overrides = || Limits::builder().override_id(name, 7, hourly(50)).unwrap();
+        let all = overrides().limit(name, IdFormat::RegId, hourly(10)).unwrap().build();
+        let (limiter, _hand) = limiter(all, engine);
+        let orders = limiter.limit(name).unwrap();
+        assert!(orders.spend(7, 5).unwrap().allowed());
+        let error = limiter.reload(overrides().build()).unwrap_err().to_string();
+        assert!(error.contains("lack NewOrdersPerAccount"), "{error}");
+        drop(orders);
+        assert_eq!(limiter.reload(overrides().build()).unwrap().removed, [name]);
+        let orders = limiter.limit(name).unwrap();
+        assert_eq!(orders.check(7, 0).unwrap().remaining(), Some(45), "{engine:?}");
+        assert_eq!(orders.check(8, 0).unwrap().remaining(), None, "{engine:?}");
+    }
+}
+
 /// Neither change alone can be missed: a limit without a default comes as another one goes.
 #[test]
 fn a_limit_without_default_replaces_another() {

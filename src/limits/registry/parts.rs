@@ -53,3 +53,23 @@ impl Entry {
         self.any_limit().is_some() && !self.is_shared()
     }
 }
+
+#[cfg(all(test, feature = "valkey", not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Limit;
+    use crate::limits::{IdFormat, LimitOptions, Shared};
+
+    /// The buckets of a shared limit are in its store.
+    #[test]
+    fn a_shared_limit_has_no_part() {
+        let limit = || Limit::new(1, 1, Duration::from_secs(60)).unwrap();
+        let shared = LimitOptions::default().shared(Shared::Exact);
+        let builder = Limits::builder().limit_with("A", IdFormat::String, limit(), shared).unwrap();
+        let limits = builder.limit("B", IdFormat::String, limit()).unwrap().build();
+        let own: Vec<_> = limits.parts(100).unwrap().iter().map(|part| part.own).collect();
+        assert_eq!(own[own.len() - 2..], [0, 50]);
+    }
+}

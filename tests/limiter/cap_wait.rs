@@ -1,0 +1,176 @@
+//! The wait of a call for which there is no room: until a bucket is full that makes room.
+
+use std::time::Duration;
+
+use tollgate::options::{AtCap, Engine};
+use tollgate::{Bucket, Clock, Limit};
+
+use super::cap::{options, with_own};
+use super::support::{
+    ENGINES, hourly, limiter_with, limits, limits_of_all, ms, seconds, sweep_all,
+};
+
+#[test]
+fn denial_says_when_there_is_room() {
+    for engine in ENGINES {
+        for limit in limits_of_all(6, seconds(10)) {
+            let why = format!("{engine:?} {}", limit.algorithm());
+            let named = limits(&[("A", limit.clone())]);
+            let (limiter, hand) = limiter_with(named, options(engine, 3).at_cap(AtCap::Deny));
+            let a = limiter.limit("A").unwrap();
+            for (id, cost) in [("x", 6), ("y", 4), ("z", 5)] {
+                hand.advance(ms(100));
+                assert!(a.spend(id, cost).unwrap().allowed());
+            }
+            let checked = a.check("new", 1).unwrap();
+            let denied = a.spend("new", 1).unwrap();
+            assert_eq!(denied, checked, "{why}");
+            assert!(denied.out_of_room() && !denied.allowed() && !denied.blocked(), "{why}");
+            assert_eq!(limiter.stats().denied_at_cap, 1, "{why}");
+            let y = a.check("y", 0).unwrap().reset_in();
+            let soonest = y.min(a.check("x", 0).unwrap().reset_in());
+            assert_eq!(denied.retry_in(), soonest, "{why}");
+            assert!(soonest > seconds(20), "{why}: {soonest:?}");
+            assert!(!a.check("x", 6).unwrap().out_of_room(), "{why}: it has a bucket");
+            hand.advance(soonest - ms(1));
+            let denied = a.spend("new", 1).unwrap();
+            assert!(denied.out_of_room(), "{why}");
+            hand.advance(denied.retry_in());
+            assert!(a.check("new", 1).unwrap().allowed(), "{why}");
+            assert!(a.spend("new", 1).unwrap().allowed(), "{why}");
+        }
+    }
+}
+
+/// A denial counts from the call's own reading of the clock, also if it has gone back.
+#[test]
+fn wait_for_room_after_clock_went_back() {
+    for engine in ENGINES {
+        let (limiter, hand) =
+            limiter_with(limits(&[("A", hourly(6))]), options(engine, 1).at_cap(AtCap::Deny));
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("x", 1).unwrap().allowed());
+        hand.set(seconds(100_000));
+        sweep_all(&limiter);
+        assert!(a.spend("x", 1).unwrap().allowed());
+        hand.set(seconds(50_000));
+        let denied = a.spend("new", 1).unwrap();
+        assert!(denied.out_of_room(), "{engine:?}");
+        hand.advance(denied.retry_in());
+        assert!(a.spend("new", 1).unwrap().allowed(), "{engine:?}: {denied:?}");
+    }
+}
+
+#[test]
+fn factor_at_the_cap_lacks_room() {
+    for engine in ENGINES {
+        let (limiter, hand) = limiter_with(limits(&[("A", hourly(6))]), options(engine, 1));
+        let a = limiter.limit("A").unwrap();
+        let twice = a.scaled("2".parse().unwrap());
+        assert!(a.spend("x", 3).unwrap().allowed());
+        assert_eq!(twice.spend("new", 1).unwrap(), twice.check("new", 1).unwrap());
+        let denied = twice.spend("new", 1).unwrap();
+        assert!(denied.out_of_room() && denied.retry_in() == seconds(1_800), "{engine:?}");
+        hand.advance(denied.retry_in());
+        assert!(twice.spend("new", 1).unwrap().allowed(), "{engine:?}");
+    }
+}
+
+/// A bucket of another limit makes no room in a part, and gives back no common place that it has not.
+#[test]
+fn wait_is_for_a_bucket_that_makes_room() {
+    for engine in ENGINES {
+        let closed = with_own(&[("A", Some(1)), ("B", Some(1))]);
+        let open = with_own(&[("A", None), ("B", None)]);
+        // 2 places of B's own and 4 common ones.
+        for (named, max_keys, of_a) in [(closed, 3, 1), (open, 8, 6)] {
+            let (limiter, _) = limiter_with(named, options(engine, max_keys).at_cap(AtCap::Deny));
+            let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+            assert!(b.spend("soon", 1).unwrap().allowed());
+            for id in 0..of_a {
+                assert!(a.spend(format!("late{id}").as_str(), 5).unwrap().allowed(), "{engine:?}");
+            }
+            let denied = a.spend("new", 1).unwrap();
+            assert!(denied.out_of_room(), "{engine:?}");
+            assert_eq!(denied.retry_in(), seconds(1_800), "{engine:?} {max_keys}");
+        }
+    }
+}
+
+/// If no bucket tells when there is room, it is when a bucket of the default is full.
+#[test]
+fn wait_without_a_bucket_is_the_defaults() {
+    for engine in ENGINES {
+        let drips = Limit::leaky_bucket(5, seconds(10), 2).unwrap();
+        for limit in limits_of_all(6, seconds(10)).into_iter().chain([drips]) {
+            let named = limits(&[("A", limit.clone())]);
+            let (limiter, _) = limiter_with(named, options(engine, 0).at_cap(AtCap::Deny));
+            let denied = limiter.limit("A").unwrap().spend("new", 1).unwrap();
+            assert!(denied.out_of_room(), "{engine:?}");
+            let empty = Bucket::new(limit.clone(), Clock::manual().0).spend(limit.burst()).unwrap();
+            assert_eq!(denied.retry_in(), empty.reset_in(), "{engine:?} {}", limit.algorithm());
+        }
+    }
+}
+
+/// A bucket that a factor has made slower is full when the factor says so.
+#[test]
+fn wait_counts_by_the_factor_of_a_bucket() {
+    for engine in ENGINES {
+        for limit in limits_of_all(6, seconds(10)) {
+            for (factor, cost) in [("0.5", 12), ("2", 2), ("2", 3)] {
+                let why = format!("{engine:?} {} {factor} {cost}", limit.algorithm());
+                let named = limits(&[("A", limit.clone())]);
+                let (limiter, hand) = limiter_with(named, options(engine, 1).at_cap(AtCap::Deny));
+                let a = limiter.limit("A").unwrap();
+                assert!(
+                    a.scaled(factor.parse().unwrap()).spend("slow", cost).unwrap().allowed(),
+                    "{why}"
+                );
+                let denied = a.spend("new", 1).unwrap();
+                assert!(denied.out_of_room(), "{why}");
+                hand.advance(denied.retry_in());
+                assert!(a.spend("new", 1).unwrap().allowed(), "{why}: {denied:?}");
+            }
+        }
+    }
+}
+
+/// Calls sweep a full table of the exact engine once in a millisecond.
+#[test]
+fn wait_for_room_outlasts_the_next_sweep() {
+    for engine in ENGINES {
+        let quick = Limit::new(1, 1, Duration::from_micros(100)).unwrap();
+        let (limiter, hand) =
+            limiter_with(limits(&[("A", quick)]), options(engine, 1).at_cap(AtCap::Deny));
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("x", 1).unwrap().allowed());
+        let denied = a.spend("new", 1).unwrap();
+        assert!(denied.out_of_room(), "{engine:?}");
+        hand.advance(denied.retry_in());
+        assert!(a.spend("new", 1).unwrap().allowed(), "{engine:?}: {denied:?}");
+    }
+}
+
+/// While a full bucket comes near that the next sweep drops, a denial waits for a unit, not for a moment.
+#[test]
+fn wait_for_room_that_came_is_a_unit() {
+    let (limiter, hand) = limiter_with(
+        limits(&[("A", hourly(10))]),
+        options(Engine::LockFree, 2_000).at_cap(AtCap::Deny),
+    );
+    let a = limiter.limit("A").unwrap();
+    for id in 0..20 {
+        assert!(a.spend(format!("near{id}").as_str(), 1).unwrap().allowed());
+    }
+    for id in 0..1_980 {
+        assert!(a.spend(id.to_string().as_str(), 10).unwrap().allowed());
+    }
+    hand.advance(seconds(360));
+    for id in 0..200 {
+        let id = format!("new{id}");
+        let asked = a.spend(id.as_str(), 10).unwrap();
+        assert!(asked.allowed() || asked.retry_in() >= seconds(360), "{asked:?}");
+    }
+    assert_eq!(limiter.stats().cells, 2_000);
+}
