@@ -172,9 +172,14 @@ fn hundred_hops_are_read_while_trusted() {
     let ours = vec!["10.1.1.1"; 100].join(", ");
     let chain = format!("203.0.113.5, {ours}");
     assert_eq!(found(&clients, "10.0.0.1", &lines(XFF, &[&chain])), "203.0.113.5");
-    let endless = vec!["10.1.1.1"; 300].join(",");
-    let error = clients.find(Some(ip("10.0.0.1")), &lines(XFF, &[&endless])).unwrap_err();
-    assert_eq!(error, ClientError::TooManyHops);
+    for hops in [257, 300] {
+        let endless = vec!["10.1.1.1"; hops].join(",");
+        let error = clients.find(Some(ip("10.0.0.1")), &lines(XFF, &[&endless])).unwrap_err();
+        assert_eq!(error, ClientError::TooManyHops);
+    }
+    // An error names the proxy that wrote the entry, not the peer.
+    let error = clients.find(Some(ip("10.0.0.1")), &lines(XFF, &["me, 10.1.1.1"])).unwrap_err();
+    assert_eq!(error, ClientError::NoAddress { proxy: ip("10.1.1.1").into() });
     let commas = ",".repeat(60_000);
     let error = clients.find(Some(ip("10.0.0.1")), &lines(XFF, &[&commas])).unwrap_err();
     assert_eq!(error, ClientError::TooManyHops);

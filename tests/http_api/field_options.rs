@@ -116,6 +116,27 @@ fn jitter_is_bounded_and_in_all_fields() {
     let of_tenth =
         |nth| waits.iter().filter(|wait| (**wait - 60 * SECOND).as_secs() / 3 == nth).count();
     assert!((0..10).all(|nth| of_tenth(nth) > 5), "{waits:?}");
+    // A limit of the denied request that allows it has no wait.
+    let limiter = limiter();
+    let rules = RateLimitLayer::builder(&limiter).rule(rule(&limiter, "Calls").cost(|_| 10));
+    let layer =
+        rules.rule(rule(&limiter, "Bytes")).retry_jitter(Jitter::up_to(30 * SECOND).seed(7));
+    let layer = layer.on_response(|_| {
+        |outcome, _| {
+            for (name, decision) in outcome.limits() {
+                assert!(name == "Calls" || decision.retry_in().is_zero(), "{name}: {decision:?}");
+            }
+        }
+    });
+    let layer = build(layer);
+    assert_eq!([ask(&layer, false).0, ask(&layer, false).0], [200, 429]);
+    let unseeded = || {
+        let limiter = self::limiter();
+        let rules = RateLimitLayer::builder(&limiter).rule(rule(&limiter, "Calls").cost(|_| 10));
+        let layer = build(rules.retry_jitter(Jitter::up_to(30 * SECOND)));
+        [ask(&layer, false).3, ask(&layer, false).3]
+    };
+    assert_ne!(unseeded(), unseeded(), "two servers");
     assert!(jittered(Duration::ZERO, 7).iter().all(|wait| *wait == 60 * SECOND));
 }
 
@@ -142,6 +163,13 @@ fn fields_are_left_out_while_enough_is_left() {
         2,
         "nothing is left, and the denial"
     );
+    // The same call would be denied, whatever is left.
+    let half = limiter();
+    let near = Fields::new([Style::Ietf]).unwrap().only_near_limit(10).unwrap();
+    let dear = rule(&half, "Bytes").cost(|_| 400);
+    let layer = build(RateLimitLayer::builder(&half).rule(dear).fields(near));
+    let shown = || ask(&layer, false).1.contains_key("ratelimit");
+    assert_eq!([shown(), shown()], [false, true]);
     for percent in [0, 100] {
         let error = Fields::none().only_near_limit(percent).unwrap_err().to_string();
         assert_eq!(error, format!("fields below {percent} percent: from 1 to 99 is allowed"));

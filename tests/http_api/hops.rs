@@ -172,6 +172,7 @@ fn translators_clients_are_their_ipv4_addresses() {
         ("64:ff9b:1::/48", "64:ff9b:1:c000:2:2100::"),
         // The bits after the IPv4 address have no meaning; nor have those after the prefix in its text.
         ("64:ff9b:1:5::7/48", "64:ff9b:1:c000:2:21ff:1:2"),
+        ("64:ff9b:1:5:100::7/48", "64:ff9b:1:c000:2:2100::"),
     ] {
         let clients = ClientAddress::new().translated([prefix]).unwrap();
         assert_eq!(found(&clients, address, &HeaderMap::new()), "192.0.2.33", "{prefix}");

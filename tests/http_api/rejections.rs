@@ -188,7 +188,8 @@ async fn a_hook_shapes_rejections() {
     for at in 0..cases(&limiter).len() {
         for grpc in [false, true] {
             let (kind, status, rule, fields) = cases(&limiter).swap_remove(at);
-            let builder = RateLimitLayer::builder(&limiter).rule(rule);
+            // The function decides for gRPC as well.
+            let builder = RateLimitLayer::builder(&limiter).rule(rule).grpc();
             let builder = builder.respond_rejected(|rejected| {
                 let shown = responder::rejected_grpc(rejected)
                     .unwrap_or_else(|| responder::rejected_plain_text(rejected));

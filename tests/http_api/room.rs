@@ -64,6 +64,22 @@ fn denial_without_room_is_503_by_option() {
 }
 
 #[test]
+fn denial_of_client_with_a_bucket_stays_429() {
+    let limit = Limit::new(1, 1, Duration::from_secs(60)).unwrap();
+    let limits = Limits::builder().limit("PerKey", IdFormat::String, limit).unwrap().build();
+    let limiter = Limiter::with_clock(limits, tollgate::Clock::manual().0);
+    let rule = Rule::new(limiter.limit("PerKey").unwrap(), extract::everyone("all"));
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).unavailable_without_room();
+    let layer = layer.build().unwrap();
+    let inner = tower::service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ask = || runtime.block_on(layer.layer(inner).oneshot(Request::new(()))).unwrap().status();
+    assert_eq!([ask(), ask()].map(|status| status.as_u16()), [200, 429]);
+}
+
+#[test]
 fn denial_without_room_is_unavailable_in_grpc() {
     let (status, _, grpc, _) = answer(|builder| builder.grpc(), true);
     assert_eq!((status, grpc.as_deref()), (200, Some("8")));

@@ -285,6 +285,7 @@ async fn exempt_networks_are_not_limited() {
             ("2001:db8:7::7", None),
             ("192.0.2.1", None),
             ("2001:db8:64::198.51.100.7", None),
+            ("64:ff9b::198.51.100.7", None),
             ("10.0.0.1", Some("6.6.6.6, 198.51.100.7")),
         ] {
             assert_eq!(allowed_of_10(&layer, || of(peer, field)).await, 10, "{peer} {field:?}");

@@ -183,3 +183,23 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn faults_of_the_store_are_told_apart() {
+        for (of, kind) in [
+            (ErrorKind::Store, RejectionKind::Store),
+            (ErrorKind::StoreOutage, RejectionKind::Store),
+            (ErrorKind::NeedsStore, RejectionKind::Limiter),
+            (ErrorKind::Limit, RejectionKind::Limiter),
+        ] {
+            let rejection = Rejection::from(Error::new(of, "text".to_owned()));
+            assert_eq!((rejection.kind(), rejection.status().as_u16()), (kind, 500));
+            assert_eq!(rejection.needs_store(), of == ErrorKind::NeedsStore);
+        }
+    }
+}
