@@ -187,3 +187,14 @@ B:2001:db8:1:2::7: {burst: 40, count: 10, period: 1s}
         ]
     );
 }
+
+/// Boulder's own limits are not those of the HTTP layer.
+#[cfg(feature = "boulder")]
+#[test]
+fn boulders_override_for_one_address_does_not_warn() {
+    let file = "NewRegistrationsPerIPAddress: {burst: 20, count: 10, period: 1s}
+NewRegistrationsPerIPAddress:2606:4700::7: {burst: 40, count: 10, period: 1s}
+";
+    let warnings = read(file).expect(file).warnings(november());
+    assert!(warnings.listed.is_empty(), "{warnings:?}");
+}

@@ -301,6 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn keys_with_a_value_precede_others() {
+        let line = r#"{"ts":1,"request":"POST /b HTTP/1.1","remote_addr":"192.0.2.7","request_method":"GET","host":"-","http_host":"a.example","x":"-"}"#;
+        let keys = Keys::default();
+        let entry = parse(line.as_bytes(), &keys).unwrap();
+        let field = |field| entry.field(field).unwrap().into_owned();
+        assert_eq!(field(Field::Method), "GET");
+        assert_eq!(field(Field::Path), "/b");
+        assert_eq!(field(Field::Host), "a.example");
+        assert_eq!((entry.member("x"), entry.member("ts").as_deref()), (None, Some("1")));
+    }
+
+    #[test]
     fn times_have_many_forms() {
         const NS: u64 = 1_431_857_103_250_000_000;
         for time in [

@@ -146,6 +146,18 @@ mod tests {
     }
 
     #[test]
+    fn a_hyphen_is_no_client() {
+        let keys = Keys::default();
+        for line in [
+            "- - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1",
+            r#"{"ts":1,"remote_addr":"-","request":"GET / HTTP/1.1"}"#,
+        ] {
+            let entry = Format::of(line.as_bytes()).unwrap().parse(line.as_bytes(), &keys).unwrap();
+            assert_eq!(entry.field(Field::Client), None, "{line}");
+        }
+    }
+
+    #[test]
     fn hops_count_from_the_right() {
         let of = |field: &str, hops| forwarded(field.as_bytes(), hops).map(|ip| ip.to_string());
         let field = "6.6.6.6, , [2001:db8::1]:80,192.0.2.7:4711, ::ffff:10.0.0.1,";

@@ -326,6 +326,14 @@ mod tests {
     }
 
     #[test]
+    fn a_parameter_is_not_empty() {
+        let is_of = |path: &str| {
+            Path::parse("/users/{id}/x", Rest::Nothing).unwrap().is_of(path.as_bytes())
+        };
+        assert!(is_of("/users/7/x") && !is_of("/users//x"));
+    }
+
+    #[test]
     fn rules_apply_to_paths_and_values() {
         for rule in [
             "method=POST",
