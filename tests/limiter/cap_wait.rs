@@ -174,3 +174,36 @@ fn wait_for_room_that_came_is_a_unit() {
     }
     assert_eq!(limiter.stats().cells, 2_000);
 }
+
+/// The exact engine looked for full buckets at the call's own time, and told a wait of 1 ms until the clock had come back.
+#[test]
+fn room_after_a_step_back_is_that_of_the_last_sweep() {
+    for engine in ENGINES {
+        let limit = Limit::new(10, 10, seconds(1000)).unwrap();
+        let (limiter, hand) =
+            limiter_with(limits(&[("A", limit)]), options(engine, 2).at_cap(AtCap::Deny));
+        let a = limiter.limit("A").unwrap();
+        hand.set(seconds(100_000));
+        assert!(a.spend("x", 10).unwrap().allowed() && a.spend("y", 10).unwrap().allowed());
+        hand.set(seconds(102_000)); // both buckets are full; a step of a sweep drops one of them
+        while limiter.stats().swept == 0 {
+            limiter.sweep(1);
+        }
+        for id in ["z1", "z2"] {
+            if limiter.stats().cells < 2 {
+                assert!(a.spend(id, 10).unwrap().allowed());
+            }
+        }
+        hand.set(seconds(100_500));
+        let mut denials = 0;
+        while !a
+            .spend("new", 1)
+            .inspect(|denied| hand.advance(denied.retry_in()))
+            .unwrap()
+            .allowed()
+        {
+            denials += 1;
+            assert!(denials < 3, "{engine:?}: an obedient client is denied again and again");
+        }
+    }
+}

@@ -411,3 +411,38 @@ fn a_live_handle_follows_other_parameters() {
         .unwrap();
     assert_eq!(a.check("x", 0).unwrap().remaining(), Some(7));
 }
+
+/// It was not declared by a default, so it went without an error, and its ids had no limit.
+#[test]
+#[cfg(feature = "boulder")]
+fn limit_of_overrides_alone_is_not_lost() {
+    const OTHER: &str = "CertificatesPerDomain: {burst: 3, count: 3, period: 180m}\n";
+    let account = "NewOrdersPerAccount:12345678: {burst: 3, count: 3, period: 180m}\n";
+    let limiter = Limiter::new(Limits::from_yaml(&(account.to_owned() + OTHER)).unwrap());
+    let orders = limiter.limit("NewOrdersPerAccount").unwrap();
+    assert!(orders.spend(12_345_678_u64, 3).unwrap().allowed());
+    let error = limiter.reload(Limits::from_yaml(OTHER).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("the new limits lack NewOrdersPerAccount, of"), "{error}");
+    assert!(!orders.spend(12_345_678_u64, 1).unwrap().allowed());
+    let removed =
+        limiter.reload_with(Limits::from_yaml(OTHER).unwrap(), removing()).unwrap().removed;
+    assert_eq!(removed, ["NewOrdersPerAccount"]);
+}
+
+/// A limit that nobody used was unknown for the time of a reload that was refused for another.
+#[test]
+fn refused_reload_leaves_limits_known() {
+    let (limiter, _hand) = limiter(ab(), ENGINES[0]);
+    let _a = limiter.limit("A").unwrap();
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                assert!(limiter.reload(limits(&[])).is_err(), "A is in use");
+            }
+        });
+        let lost = (0..100_000).filter(|_| limiter.limit("B").is_err()).count();
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(lost, 0, "of 100,000 calls");
+    });
+}
