@@ -177,7 +177,7 @@ fn wait_for_room_that_came_is_a_unit() {
 
 /// The exact engine looked for full buckets at the call's own time, and told a wait of 1 ms until the clock had come back.
 #[test]
-fn room_after_a_step_back_is_that_of_the_last_sweep() {
+fn room_after_a_step_back_is_found() {
     for engine in ENGINES {
         let limit = Limit::new(10, 10, seconds(1000)).unwrap();
         let (limiter, hand) =
