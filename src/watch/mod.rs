@@ -105,7 +105,7 @@ impl Limiter {
     ///
     /// The files are loaded together, completely or not at all. If one of them cannot be read, is empty, declares no
     /// limit, has a fault, or is no regular file (a pipe, a device, a socket; none of them blocks the thread), or if
-    /// they lack a [limit in use](Limiter::reload_with#limits-that-go), the limits stay as they are, and [`status`](Watcher::status) has the failure and its reason. The thread does not try
+    /// they lack a [limit in use](Limiter::reload_with), the limits stay as they are, and [`status`](Watcher::status) has the failure and its reason. The thread does not try
     /// the same content twice, so limits that another call of [`reload`](Limiter::reload) puts in place stay until the
     /// files change.
     ///

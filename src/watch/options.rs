@@ -97,7 +97,7 @@ impl WatchOptions {
 
     /// Sets whether files take away the limits that they do not declare, although handles of them are alive. By default
     /// such files are refused, and the old limits stay: see
-    /// [`Limiter::reload_with`](crate::Limiter::reload_with#limits-that-go).
+    /// [`Limiter::reload_with`](crate::Limiter::reload_with).
     ///
     /// # Example
     ///
