@@ -9,7 +9,7 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 /// How calls for untracked keys are decided while the table is full.
 ///
 /// A key is untracked if it has no bucket. The table is full for a limit if the limit's [part of
-/// `max_keys`](crate::LimiterOptions::max_keys#the-parts-of-limits) and the common places are taken, and the call found no
+/// `max_keys`](crate::LimiterOptions::max_keys) and the common places are taken, and the call found no
 /// bucket that is full and can be dropped. A bucket that is not full is never dropped.
 ///
 /// An id with an override of its own always gets a bucket, beside `max_keys`.

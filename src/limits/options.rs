@@ -135,7 +135,7 @@ impl LimitOptions {
 
     /// Gives the limit buckets of its own, from 1: it has this number of the limiter's
     /// [`max_keys`](crate::LimiterOptions::max_keys) for itself, and takes no others. A shadow limit beside it has as many.
-    /// Default: none; the limit has its [equal part](crate::LimiterOptions::max_keys#the-parts-of-limits) and takes common
+    /// Default: none; the limit has its [equal part](crate::LimiterOptions::max_keys) and takes common
     /// ones.
     ///
     /// Ids with an override of their own are not counted. If the numbers of all limits are more than the limiter's
