@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::util::sync::{Figure, Ordering};
-use crate::util::time::saturating_ns;
+use crate::util::time::share_of;
 
 /// A random time that is added to the wait of each denial, so that clients which were denied together do not come again
 /// together. A wait is never shorter than without it.
@@ -31,7 +31,7 @@ use crate::util::time::saturating_ns;
 /// ```
 #[derive(Debug)]
 pub struct Jitter {
-    max_ns: u64,
+    max: Duration,
     /// The state of splitmix64.
     state: Figure,
 }
@@ -43,7 +43,7 @@ impl Jitter {
     /// Makes a jitter whose times are from 0 to `max`, at most 584 years. With 0 no wait changes.
     pub fn up_to(max: Duration) -> Jitter {
         let seed = RandomState::new().hash_one(0_u64);
-        Jitter { max_ns: saturating_ns(max), state: Figure::new(seed) }
+        Jitter { max, state: Figure::new(seed) }
     }
 
     /// Sets the seed, so that the times repeat, for tests. Without it the seed is random.
@@ -67,9 +67,6 @@ impl Jitter {
         let z = state.wrapping_add(Jitter::STEP);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let random = z ^ (z >> 31);
-        // `random` is a number of 2^64ths.
-        let ns = (u128::from(self.max_ns) * u128::from(random)) >> 64;
-        Duration::from_nanos(ns as u64)
+        share_of(self.max, z ^ (z >> 31))
     }
 }

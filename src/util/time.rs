@@ -19,3 +19,9 @@ pub(crate) fn instant_now() -> Option<Instant> {
 pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// Returns a time below `max`, or 0 if that is 0, which is the share of it that `random` is of 2^64.
+pub(crate) fn share_of(max: Duration, random: u64) -> Duration {
+    let ns = (u128::from(saturating_ns(max)) * u128::from(random)) >> 64;
+    Duration::from_nanos(ns as u64)
+}

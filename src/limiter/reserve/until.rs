@@ -12,7 +12,7 @@ use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::reservation::Reservation;
 use crate::limits::Id;
-use crate::util::time::saturating_ns;
+use crate::util::time::{saturating_ns, share_of};
 
 /// Makes futures that are ready after a given time. This is all that waiting needs from a runtime.
 ///
@@ -446,10 +446,7 @@ impl Drop for PendingPlace {
 /// Draws a time below `max`, evenly distributed; 0 if `max` is 0.
 pub(crate) fn random_below(max: Duration) -> Duration {
     // Each state has new random seeds.
-    let random = RandomState::new().hash_one(0_u64);
-    // `random` is a number of 2^64ths.
-    let ns = (u128::from(saturating_ns(max)) * u128::from(random)) >> 64;
-    Duration::from_nanos(ns as u64)
+    share_of(max, RandomState::new().hash_one(0_u64))
 }
 
 impl<T> fmt::Debug for Waiting<'_, T> {

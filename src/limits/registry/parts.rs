@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::capacity::LimitPart;
 
 impl Limits {
-    /// Divides `max_keys` places. A limit with `max_keys` of its own has that number and takes no others. Of the rest, half
+    /// Divides `max_keys` places. A limit that gives `max_keys` has that number and takes no others. Of the rest, half
     /// is divided equally among the other limits that have buckets in this process. A shadow counts as a limit.
     pub(crate) fn parts(&self, max_keys: usize) -> Result<Vec<LimitPart>, Error> {
         let mut given: Vec<Option<usize>> =
