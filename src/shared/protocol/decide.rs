@@ -1,7 +1,7 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
-use crate::algorithm::rule::{ChargeMark, Rule};
+use crate::algorithm::rule::ChargeMark;
 use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
@@ -155,17 +155,14 @@ pub(crate) fn kept_ms(
 /// Returns the ms until a bucket without leases is full again.
 pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
     let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
-    let full_in_ms = u64::try_from(figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS)));
-    // The rules that count begin at the word's own time, if the clock has gone back behind it. A window of more than its
-    // quota, and a leaky bucket of more than its size, count that time themselves.
-    let timed = TimedCount::from_word(bucket.word);
-    let ahead_ms = match limit.rule() {
-        Rule::Gcra(_) => 0,
-        Rule::Window(window) if timed.count > window.quota.into() => 0,
-        Rule::LeakyBucket(leaky) if timed.count > leaky.size.into() => 0,
-        _ => timed.at_ms.saturating_sub(ms_of(rule_time_ns(unix_ns))),
+    let full_in_ms = figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS));
+    // By a clock that has gone back, a word of the rules that count is kept until its own time, also one of no units.
+    let own_time_ms = match limit.rule().gcra() {
+        Some(_) => 0,
+        None => TimedCount::from_word(bucket.word).at_ms,
     };
-    full_in_ms.unwrap_or(u64::MAX).saturating_add(ahead_ms)
+    let ahead_ms = own_time_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)));
+    u64::try_from(full_in_ms).unwrap_or(u64::MAX).max(ahead_ms)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

@@ -17,6 +17,8 @@ const A_SECOND: u64 = 10;
 const TIME: Duration = Duration::from_secs(2);
 /// Calls that wait at the same time.
 const CALLERS: usize = 2_000;
+/// Calls without an answer begin an outage at five in a row.
+const A_FEW: u64 = 16;
 /// The time from one call of a caller to its next one: together they make 100,000 a second.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -100,7 +102,12 @@ fn flood_of_one_id_stays_within_its_limit() {
             let Flood { calls, admitted, took, other } = flood;
             println!("{policy}: {admitted} of {calls} calls in {took:?}; beside it {other:?}");
             let most = BURST + (took.as_secs_f64() * A_SECOND as f64).ceil() as u64;
-            assert!(admitted <= most, "{policy}: {admitted} of at most {most}");
+            // While other programs take the processors, a call that the server got in time can be without an answer: its
+            // policy decides it. The flood itself made thousands of such calls.
+            let shared = limiter.counters().limits[0].shared().unwrap();
+            let by_policy = shared.allowed_without_store;
+            assert!(by_policy <= A_FEW, "{policy}: {by_policy} without the store");
+            assert!(admitted <= most + by_policy, "{policy}: {admitted} of at most {most}");
             // On a machine that has no time for the server answers are late, and their units are spent.
             assert!(admitted > 0, "{policy}: {admitted}");
             // So is an answer to the other client, if other programs take the processors meanwhile.
