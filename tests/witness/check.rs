@@ -8,10 +8,10 @@
 //!   found a word that another call left.
 //! * **The bound.** Over all windows, by one scan: the units admitted in `[a, b]`, less refunds that may
 //!   have happened in between, are at most `burst + (b - a) / interval`.
+//! * **Sweeps.** A spend on a dropped bucket is decided at the time of the sweep, if that is later than the
+//!   caller's reading. Its word tells that time, and no call left it. Its windows begin there.
 //!
-//! The check sorts: n log n. One fact is not recorded: a spend on a dropped bucket may have been decided at
-//! the time of the sweep, which is later than the caller's. The call that found the spend's word tells that
-//! time. If no call found it, the spend is in no window, and is counted.
+//! The check sorts: n log n.
 
 use std::collections::HashMap;
 
@@ -58,10 +58,8 @@ pub(crate) struct Counts {
     pub(crate) refunded: u64,
     /// Spends that found a word of another call; the others found a full bucket.
     pub(crate) linked: u64,
-    /// Spends whose sweep time a later call revealed.
-    pub(crate) late_found: u64,
-    /// Spends that are in no window.
-    pub(crate) late_unknown: u64,
+    /// Spends that were decided at the time of a sweep.
+    pub(crate) late: u64,
     /// The least room of any window, in ns of its limit.
     pub(crate) least_left_ns: Option<u64>,
 }
@@ -133,7 +131,7 @@ impl Checker {
     }
 
     /// Matches the words that calls found with the words that others left. Returns, by index in `calls`,
-    /// the later time at which a sweep let a spend be decided; 0: not known.
+    /// the later time at which a spend was decided, because a sweep had dropped its bucket.
     fn chain(
         &mut self,
         calls: &[Record],
@@ -144,103 +142,52 @@ impl Checker {
         // How often each word was left and not yet found, for every word that was ever left.
         let mut left: HashMap<u64, i64> = HashMap::with_capacity(calls.len());
         left.insert(first_ns, 1);
-        let mut may_be_late = Vec::new();
-        for (at, call) in calls.iter().enumerate() {
-            if call.kind == CallKind::Denied {
-                continue;
-            }
-            // (A refund by a clock that is behind may leave more.)
-            let burst_ns = self.rule.burst * self.rule.interval_ns;
-            if call.kind == CallKind::Admitted && call.full_in_ns > burst_ns {
-                return Err(Violation(format!("key {key}: more than a burst is owed: {call:?}")));
-            }
-            let met_full = call.kind == CallKind::Admitted && call.full_in_ns == self.cost_ns(call);
-            if met_full && call.swept_ns > call.now_ns {
-                may_be_late.push(at);
-                continue;
-            }
+        for call in calls.iter().filter(|call| call.kind != CallKind::Denied) {
+            // A refund may bring a word back, so that a word is left twice.
             *left.entry(call.now_ns + call.full_in_ns).or_default() += 1;
         }
+        let mut unmet = left.clone();
         let mut late = HashMap::new();
-        for word_ns in self.missing(calls, last_ns, &left) {
-            // The spend that left the word: it was decided later than its reading, and no later than the
-            // sweep.
-            let is_it = |&at: &usize| {
-                let at_ns = word_ns.checked_sub(self.cost_ns(&calls[at]));
-                at_ns.is_some_and(|at_ns| (calls[at].now_ns..=calls[at].swept_ns).contains(&at_ns))
-            };
-            let mut fitting: Vec<usize> = may_be_late.iter().copied().filter(is_it).collect();
-            // Of the spends that fit, the one with the least choice.
-            fitting.sort_unstable_by_key(|&at| calls[at].swept_ns);
-            let Some(&at) = fitting.first() else {
-                if left.contains_key(&word_ns) {
-                    // `meet` finds that it was met too often.
-                    continue;
-                }
-                let who: Vec<_> =
-                    calls.iter().filter(|call| self.met_ns(call) == Some(word_ns)).collect();
-                return Err(Violation(format!("key {key}: no call left {word_ns}: {who:?}")));
-            };
-            may_be_late.retain(|&other| other != at);
-            late.insert(at, word_ns - self.cost_ns(&calls[at]));
-            *left.entry(word_ns).or_default() += 1;
-        }
-        self.counts.late_found += late.len() as u64;
-        self.counts.late_unknown += may_be_late.len() as u64;
-        late.extend(may_be_late.into_iter().map(|at| (at, 0)));
-        self.meet(calls, &mut left)?;
-        match left.get(&last_ns) {
-            Some(..1) => Err(Violation(format!("key {key}: {last_ns} is there, and was met"))),
-            _ => Ok(late),
-        }
-    }
-
-    /// Returns the words that were found more often than left, as often as that, in order. A refund may bring a word back,
-    /// so that a word is left twice.
-    fn missing(&self, calls: &[Record], last_ns: u64, left: &HashMap<u64, i64>) -> Vec<u64> {
-        let mut needed: HashMap<u64, i64> = HashMap::new();
-        if last_ns > 0 {
-            needed.insert(last_ns, 1);
-        }
-        for call in calls.iter().filter(|call| call.kind != CallKind::Denied) {
-            if let Some(met_ns) = self.met_ns(call) {
-                *needed.entry(met_ns).or_default() += 1;
-            }
-        }
-        // A denial leaves the word that it found.
-        for call in calls.iter().filter(|call| call.kind == CallKind::Denied) {
-            needed.entry(call.now_ns + call.full_in_ns).or_insert(1);
-        }
-        let mut missing = Vec::new();
-        for (word_ns, needed) in needed {
-            let found = left.get(&word_ns).copied().unwrap_or_default();
-            missing.extend((found..needed).map(|_| word_ns));
-        }
-        missing.sort_unstable();
-        missing
-    }
-
-    /// Removes the words that calls found from those that were left, and counts.
-    fn meet(&mut self, calls: &[Record], left: &mut HashMap<u64, i64>) -> Result<(), Violation> {
-        for call in calls {
+        for (at, call) in calls.iter().enumerate() {
             match call.kind {
-                CallKind::Denied => {
-                    self.counts.denied += 1;
-                    continue;
-                }
+                CallKind::Denied => self.counts.denied += 1,
                 CallKind::Admitted => self.counts.admitted += 1,
                 CallKind::Refunded => self.counts.refunded += 1,
             }
             let Some(met_ns) = self.met_ns(call) else { continue };
-            self.counts.linked += 1;
-            let left = left.entry(met_ns).or_default();
-            *left -= 1;
-            if *left < 0 {
-                let key = call.key;
+            let was_left = left.contains_key(&met_ns);
+            if call.kind == CallKind::Denied {
+                // A denial leaves the word that it found.
+                if !was_left {
+                    return Err(Violation(format!("key {key}: no call left {met_ns}: {call:?}")));
+                }
+                continue;
+            }
+            let unmet = unmet.entry(met_ns).or_default();
+            if *unmet > 0 {
+                *unmet -= 1;
+                self.counts.linked += 1;
+            } else if call.kind == CallKind::Admitted && met_ns <= call.swept_ns {
+                late.insert(at, met_ns);
+            } else if was_left {
                 return Err(Violation(format!("key {key}: {met_ns} was met twice: {call:?}")));
+            } else {
+                return Err(Violation(format!("key {key}: no call left {met_ns}: {call:?}")));
+            }
+            // (A refund by a clock that is behind may leave more.)
+            let decided_ns = late.get(&at).copied().unwrap_or(call.now_ns);
+            let owed_ns = call.now_ns + call.full_in_ns - decided_ns;
+            if call.kind == CallKind::Admitted && owed_ns > self.rule.burst * self.rule.interval_ns
+            {
+                return Err(Violation(format!("key {key}: more than a burst is owed: {call:?}")));
             }
         }
-        Ok(())
+        self.counts.late += late.len() as u64;
+        match (last_ns, unmet.get(&last_ns)) {
+            (0, _) | (_, Some(1..)) => Ok(late),
+            (_, Some(_)) => Err(Violation(format!("key {key}: {last_ns} is there, and was met"))),
+            (_, None) => Err(Violation(format!("key {key}: no call left {last_ns}"))),
+        }
     }
 
     /// Checks the bound. A thread that stalled after it read the clock spends later than its stamp tells.
@@ -257,7 +204,7 @@ impl Checker {
         for (at, call) in calls.iter().enumerate() {
             let ns = self.cost_ns(call);
             match (call.kind, late.get(&at)) {
-                (CallKind::Denied, _) | (CallKind::Admitted, Some(0)) => {}
+                (CallKind::Denied, _) => {}
                 (CallKind::Admitted, at_ns) => {
                     spends.push((at_ns.copied().unwrap_or(call.now_ns), call.end_ns, ns));
                 }
@@ -304,34 +251,47 @@ impl Checker {
 mod tests {
     use super::*;
 
-    /// A spend that may have been decided at a sweep's time leaves a word, which a refund brings back. Two calls find it.
+    const RULE: Rule = Rule { burst: 4, interval_ns: 100 };
+
+    fn record(kind: CallKind, cost: u8, now_ns: u64, full_in_ns: u64, swept_ns: u64) -> Record {
+        Record { key: 1, kind, cost, now_ns, full_in_ns, end_ns: now_ns + 1, swept_ns }
+    }
+
+    fn checked(records: &mut [Record], last_ns: u64) -> Result<Counts, String> {
+        let mut checker = Checker::new(RULE);
+        checker.round(records, |_| last_ns).map_err(|found| found.0)?;
+        Ok(checker.counts)
+    }
+
+    /// A spend leaves a word, which a refund brings back. Two calls find it.
     #[test]
     fn word_brought_back_by_refund_is_left_twice() {
-        const RULE: Rule = Rule { burst: 4, interval_ns: 100 };
-        let record = |kind, cost, now_ns, full_in_ns, swept_ns| Record {
-            key: 1,
-            kind,
-            cost,
-            now_ns,
-            full_in_ns,
-            end_ns: now_ns + 1,
-            swept_ns,
-        };
-        let history = |swept_ns| {
-            [
-                record(CallKind::Admitted, 2, 1_000, 200, swept_ns),
-                record(CallKind::Admitted, 1, 1_010, 290, swept_ns),
-                record(CallKind::Refunded, 1, 1_020, 180, swept_ns),
-                record(CallKind::Admitted, 1, 1_030, 270, swept_ns),
-            ]
-        };
-        for swept_ns in [0, 1_005] {
-            let mut records = history(swept_ns);
-            assert_eq!(Checker::new(RULE).round(&mut records, |_| 1_300), Ok(()), "{swept_ns}");
-            // Without the refund, one of the two is lost.
-            let mut records = [records[0], records[1], records[3]];
-            let found = Checker::new(RULE).round(&mut records, |_| 1_300).unwrap_err();
-            assert!(found.0.contains("met twice"), "{found:?}");
-        }
+        let mut records = [
+            record(CallKind::Admitted, 2, 1_000, 200, 0),
+            record(CallKind::Admitted, 1, 1_010, 290, 0),
+            record(CallKind::Refunded, 1, 1_020, 180, 0),
+            record(CallKind::Admitted, 1, 1_030, 270, 0),
+        ];
+        assert_eq!(checked(&mut records, 1_300).unwrap().linked, 3);
+        // Without the refund, one of the two is lost.
+        let found = checked(&mut [records[0], records[1], records[3]], 1_300).unwrap_err();
+        assert!(found.contains("met twice"), "{found:?}");
+    }
+
+    /// A spend finds a word that no call left: a sweep dropped the bucket, or the word was changed.
+    #[test]
+    fn word_without_call_is_time_of_sweep() {
+        let late = |swept_ns| [record(CallKind::Admitted, 2, 1_000, 250, swept_ns)];
+        assert_eq!(checked(&mut late(1_050), 1_250).unwrap().late, 1);
+        let found = checked(&mut late(1_049), 1_250).unwrap_err();
+        assert!(found.contains("no call left 1050"), "{found:?}");
+        // A burst is owed since the sweep, or a nanosecond more.
+        assert!(checked(&mut [record(CallKind::Admitted, 4, 1_000, 450, 1_050)], 1_450).is_ok());
+        let mut records = [
+            record(CallKind::Admitted, 4, 1_000, 450, 1_050),
+            record(CallKind::Admitted, 1, 1_149, 401, 1_050),
+        ];
+        let found = checked(&mut records, 1_550).unwrap_err();
+        assert!(found.contains("more than a burst"), "{found:?}");
     }
 }
