@@ -10,6 +10,7 @@
 use std::sync::OnceLock;
 
 use crate::store::key::{LimitIndex, LimitTag, Room};
+use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, FigureUsize, Ordering, Switch};
 
@@ -393,6 +394,12 @@ impl Reservations {
         RoomOfLimit { taken, own_taken, own, common_taken, common }
     }
 
+    /// Returns the number of places beside the cap that are taken.
+    #[cfg(all(test, tollgate_loom))]
+    pub(crate) fn taken_beside_cap(&self) -> u64 {
+        self.beside.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of places that are taken.
     pub(crate) fn taken(&self) -> usize {
         // Relaxed: as in `update`.
@@ -412,7 +419,9 @@ impl Reservation<'_> {
     pub(crate) fn move_to(&mut self, tag: LimitTag) {
         if let Some(of) = self.of
             && self.room != tag.room()
+            && !fault::active(Fault::PlaceNotMoved)
         {
+            coverage::hit(Race::PlaceMoved);
             *self = of.reserve_another(tag);
         }
     }

@@ -128,7 +128,7 @@ pub(crate) trait Rules {
     /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at
     /// the same time as `tag` or later.
     ///
-    /// The result is always the same for the same cell. `Outdated`: `to` applied to the key before `tag` did, because
+    /// The result is always the same for the same cell; the word 0, of a cell without a charge, stays 0. `Outdated`: `to` applied to the key before `tag` did, because
     /// the caller's clock is behind.
     fn converted(
         &self,

@@ -13,6 +13,8 @@ pub(crate) enum Race {
     FloorUsed,
     /// An insert found its key when it held the lock, or in its slot.
     InsertLost,
+    /// A place moved to the room of the tag that another call had set.
+    PlaceMoved,
     /// Units of a charge were returned.
     Returned,
     /// A batch charged all its members on the fast path.

@@ -73,6 +73,8 @@ pub(crate) enum Fault {
     CapUnreserved,
     /// A place of a limit's own part is reserved by a load and a store.
     PartUnreserved,
+    /// A new cell's place stays in the room of the caller's tag, although another call has set the cell's tag.
+    PlaceNotMoved,
     /// The high half of a slot is stored, not swapped.
     TakeByStore,
     /// A call trusts a word in the old segment without checking that the migration still runs.
@@ -115,6 +117,8 @@ pub(crate) enum Fault {
     PublishedRelaxed,
     /// A cell that another call has frozen is migrated without a search for a later cell of its key.
     MigrateUnchecked,
+    /// A call with an older clock freezes a cell of a later limit if it has no charge yet.
+    UnchargedUnchecked,
     /// A sweep evicts a cell that a word is about to be moved to.
     EvictAwaited,
     /// A call ends a cell whose word has moved without checking that the word has arrived.

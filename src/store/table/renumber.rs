@@ -47,9 +47,12 @@ impl Table {
     ) -> Result<(), UpdateError> {
         let Some(newest) = view.newest() else { return Ok(()) };
         work::count_cell();
-        if let Word::Live(word @ 1..) | Word::Frozen(word @ 1..) = slot.word() {
+        if let Word::Live(word) | Word::Frozen(word @ 1..) = slot.word()
+            && !(word == 0 && fault::active(Fault::UnchargedUnchecked))
+        {
             // `Outdated` if this caller's clock is behind that of the call that set the tag: then
-            // the word stays.
+            // the cell stays. Also one without a charge: it may be charged before the freeze, and
+            // the caller could then move the word nowhere.
             rules.converted(key.cell_key(), slot.tag(), word, key.tag)?;
         }
         let goal = MigrationGoal::ClearDead;

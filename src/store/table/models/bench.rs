@@ -22,6 +22,9 @@ pub(super) const M: Fingerprint = Fingerprint { lo: 0x32, hi: 0x4002 };
 /// A key whose limit is not in the next generation.
 pub(super) const WITHOUT_LIMIT: Fingerprint = Fingerprint { lo: 0x62, hi: 0x7002 };
 
+/// A key whose override is its own: its place is beside the cap until the override ends.
+pub(super) const OWN: Fingerprint = Fingerprint { lo: 0x92, hi: 0xa002 };
+
 pub(super) const LAST: Fingerprint = Fingerprint { lo: 0x52, hi: 0x6002 };
 /// A key whose search begins at the third of four slots.
 pub(super) const LATE: Fingerprint = Fingerprint { lo: 0x42, hi: 1 << 63 | 0x5202 };
@@ -57,16 +60,17 @@ impl Limits {
 
     pub(super) fn tag(self, fingerprint: Fingerprint) -> LimitTag {
         let numbers = [fingerprint.hi as u32, 1, 0][self.ends as usize];
-        Stamp::new(LimitIndex(0), self.generation).tag(numbers)
+        let tag = Stamp::new(LimitIndex(0), self.generation).tag(numbers);
+        if fingerprint == OWN && self.ends == 0 { tag.of_own() } else { tag }
     }
 
     pub(super) fn unit_ns(self) -> u64 {
         UNIT_NS << self.generation
     }
 
-    /// Returns the word whose debt is `factor` times as large.
+    /// Returns the word whose debt is `factor` times as large. The word of a cell without a charge, 0, stays.
     pub(super) fn times(word: u64, factor: u64) -> u64 {
-        1 + (word - 1) * factor
+        if word == 0 { 0 } else { 1 + (word - 1) * factor }
     }
 }
 
@@ -290,5 +294,10 @@ impl Bench {
     /// Returns the number of reservations.
     pub(super) fn taken(&self) -> usize {
         self.table.written.reservations.taken()
+    }
+
+    /// Returns the number of reservations beside the cap.
+    pub(super) fn taken_beside_cap(&self) -> u64 {
+        self.table.written.reservations.taken_beside_cap()
     }
 }

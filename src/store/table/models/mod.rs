@@ -20,7 +20,7 @@ mod stack;
 use std::sync::Arc;
 
 use self::bench::{
-    Bench, K, K_LOW, L, LAST, LATE, Limits, M, NEXT_TO_LAST, UNIT_NS, WITHOUT_LIMIT, WRAPPED,
+    Bench, K, K_LOW, L, LAST, LATE, Limits, M, NEXT_TO_LAST, OWN, UNIT_NS, WITHOUT_LIMIT, WRAPPED,
 };
 use super::epoch;
 use super::fingerprint::Fingerprint;

@@ -171,3 +171,31 @@ fn late_renumber_vs_sweep() {
     assert_reached(&[Race::Renumbered, Race::Evicted, Race::SeededBefore]);
     fails_bounded(PREEMPTIONS_1, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
 }
+
+/// Excluded, of two inserts of one key, before and after the end of its override: one sets the cell's tag and the other
+/// takes the slot with a place in another room, so that the end of the cell releases a place that nobody took; or the
+/// earlier call freezes the word of the later one, and no call can move it.
+fn insert_vs_later_insert_model() {
+    let bench = Bench::new(8, 2);
+    bench.begin();
+    let behind = spawn(&bench, |bench| bench.spend_after(OWN, 0));
+    assert_eq!(bench.spend_after(OWN, 2), 2);
+    let _ = behind.join().unwrap();
+    let limits = Limits { ends: 2, ..Limits::of_generation(0) };
+    // The word moves from the override's cell, if it is there.
+    let full = bench.update_by(limits, OWN, Absent::Leave, |_, at_ns| Some(at_ns));
+    assert_eq!(full, Ok(()));
+    assert_eq!((bench.taken(), bench.taken_beside_cap()), (1, 0), "one place, under the cap");
+    bench.sweep();
+    assert_eq!((bench.taken(), bench.taken_beside_cap()), (0, 0), "no place");
+}
+
+#[test]
+fn insert_vs_later_insert() {
+    explore_bounded(PREEMPTIONS_2, insert_vs_later_insert_model);
+    assert_reached(&[Race::PlaceMoved, Race::Renumbered, Race::Outdated]);
+    let because = "one place, under the cap";
+    fails_bounded(PREEMPTIONS_2, Fault::PlaceNotMoved, because, insert_vs_later_insert_model);
+    let because = "nothing comes after the default";
+    fails_bounded(PREEMPTIONS_2, Fault::UnchargedUnchecked, because, insert_vs_later_insert_model);
+}
