@@ -17,8 +17,6 @@ const A_SECOND: u64 = 10;
 const TIME: Duration = Duration::from_secs(2);
 /// Calls that wait at the same time.
 const CALLERS: usize = 2_000;
-/// Calls without an answer begin an outage at five in a row.
-const A_FEW: u64 = 16;
 /// The time from one call of a caller to its next one: together they make 100,000 a second.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -102,11 +100,12 @@ fn flood_of_one_id_stays_within_its_limit() {
             let Flood { calls, admitted, took, other } = flood;
             println!("{policy}: {admitted} of {calls} calls in {took:?}; beside it {other:?}");
             let most = BURST + (took.as_secs_f64() * A_SECOND as f64).ceil() as u64;
-            // While other programs take the processors, a call that the server got in time can be without an answer: its
-            // policy decides it. The flood itself made thousands of such calls.
+            // While other programs take the processors, a question that the server got in time can be without an answer: the
+            // policy decides the calls that waited for it, which are hundreds if a lease is asked for. An outage decides
+            // most calls.
             let shared = limiter.counters().limits[0].shared().unwrap();
             let by_policy = shared.allowed_without_store;
-            assert!(by_policy <= A_FEW, "{policy}: {by_policy} without the store");
+            assert!(by_policy <= calls / 100, "{policy}: {by_policy} without the store");
             assert!(admitted <= most + by_policy, "{policy}: {admitted} of at most {most}");
             // On a machine that has no time for the server answers are late, and their units are spent.
             assert!(admitted > 0, "{policy}: {admitted}");
