@@ -6,7 +6,6 @@ TOLLGATE_STORES=$(ci/stores.sh)
 export TOLLGATE_STORES
 echo "Valkey and Redis: $TOLLGATE_STORES"
 # Without flags, so that later checks find what was built here; clippy denies warnings.
-# A program that fails does not hide those after it.
-cargo test --all-features --no-fail-fast
+cargo test --all-features
 cargo test --all-features --test page -- --ignored
 cargo test -p tollgate --no-default-features --lib --quiet
