@@ -11,7 +11,6 @@ use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
 use crate::algorithm::window::{Window, WindowKind};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
-#[cfg(feature = "http")]
 use crate::util::time::saturating_ns;
 
 /// The bit of a word that belongs to the table; no algorithm may set it.
@@ -188,6 +187,19 @@ impl Rule {
             Rule::Gcra(_) => Gcra::is_full(word, now_ns),
             Rule::Window(window) => window.is_full(word, now_ns),
             other => other.algorithm().is_full(word, now_ns),
+        }
+    }
+
+    /// Returns the time from `now_ns` until the bucket is full, as [`is_full`](Self::is_full) says. By a clock that has gone
+    /// back, a word of the rules that count is kept until its own time, also one of no units.
+    pub(crate) fn full_in_ns(&self, word: u64, now_ns: u64) -> u64 {
+        let full_in_ns = saturating_ns(self.spend(word, now_ns, 0).decision.reset_in());
+        match self {
+            Rule::Window(_) | Rule::LeakyBucket(_) => {
+                let own_time_ns = ms_to_ns(TimedCount::from_word(word).at_ms);
+                full_in_ns.max(own_time_ns.saturating_sub(now_ns))
+            }
+            Rule::Gcra(_) | Rule::Custom(_) => full_in_ns,
         }
     }
 

@@ -207,3 +207,25 @@ fn room_after_a_step_back_is_found() {
         }
     }
 }
+
+/// By a clock that has gone back, a bucket of no units is kept until its own time.
+#[test]
+fn wait_for_a_refunded_bucket_after_clock_went_back() {
+    for engine in ENGINES {
+        for limit in limits_of_all(6, seconds(10)) {
+            let why = format!("{engine:?} {}", limit.algorithm());
+            let named = limits(&[("A", limit.clone())]);
+            let (limiter, hand) = limiter_with(named, options(engine, 1).at_cap(AtCap::Deny));
+            let a = limiter.limit("A").unwrap();
+            hand.set(seconds(100_000));
+            assert!(a.spend("x", 1).unwrap().allowed() && a.refund("x", 1).unwrap().allowed());
+            hand.set(seconds(50_000));
+            let checked = a.check("new", 1).unwrap();
+            let spent = a.spend("new", 1).unwrap();
+            assert_eq!(checked.allowed(), spent.allowed(), "{why}");
+            hand.advance(spent.retry_in());
+            assert!(a.check("new", 1).unwrap().allowed(), "{why}: {spent:?}");
+            assert!(a.spend("new", 1).unwrap().allowed(), "{why}: {spent:?}");
+        }
+    }
+}

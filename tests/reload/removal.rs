@@ -7,6 +7,7 @@ use tollgate::options::Engine;
 use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
+use super::support::rules::hooked;
 use super::support::{ENGINES, hourly, limiter, limiter_with, limits, seconds};
 
 fn removing() -> ReloadOptions {
@@ -445,4 +446,18 @@ fn refused_reload_leaves_limits_known() {
         ends.store(true, Ordering::Relaxed);
         assert_eq!(lost, 0, "of 100,000 calls");
     });
+}
+
+/// Nothing is carried over to ids of another format, so another algorithm has nothing to read.
+#[test]
+fn custom_algorithm_does_not_outlive_its_ids() {
+    for engine in ENGINES {
+        let custom = hooked(hourly(5), |_| ());
+        let by_text = Limits::builder().limit("A", IdFormat::String, custom).unwrap().build();
+        let (limiter, _hand) = limiter(by_text.clone(), engine);
+        let as_text = limiter.reload(limits(&[("A", hourly(5))])).unwrap_err();
+        assert!(as_text.to_string().contains("cannot read the debts"), "{as_text}");
+        limiter.reload(by_address()).unwrap();
+        limiter.reload(by_text).unwrap();
+    }
 }

@@ -169,8 +169,9 @@ fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(),
     }
     let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (_, entry) in new.by_index() {
-        let before = old.by_name_of(entry).and_then(Entry::any_limit);
-        let after = entry.any_limit();
+        // Buckets of ids in another format are not carried over.
+        let before = old.by_name_of(entry).filter(|before| before.format == entry.format);
+        let (before, after) = (before.and_then(Entry::any_limit), entry.any_limit());
         let (Some(before), Some(after)) = (before, after) else { continue };
         let (from, to) = (before.algorithm(), after.algorithm());
         if (is_custom(before) || is_custom(after)) && from != to {

@@ -8,7 +8,6 @@ use crate::limits::format;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
-use crate::util::time::saturating_ns;
 
 /// A time before every override's end.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
@@ -54,14 +53,13 @@ impl Limits {
         factor: impl FnOnce(LimitIndex) -> Factor,
     ) -> u64 {
         let (Some(index), Some(limit)) = (tag.limit(), self.limit_at(tag)) else { return u64::MAX };
-        let full_in_ns =
-            |limit: &Limit| saturating_ns(limit.rule().spend(word, now_ns, 0).decision.reset_in());
+        let full_in_ns = limit.rule().full_in_ns(word, now_ns);
         let factor = factor(index);
         if factor == Factor::ONE || !limit.rule().fills_slower_by_factor() {
-            return full_in_ns(limit);
+            return full_in_ns;
         }
         match limit.scaled(factor) {
-            Ok(Some(slow)) => full_in_ns(limit).max(full_in_ns(&slow)),
+            Ok(Some(slow)) => full_in_ns.max(slow.rule().full_in_ns(word, now_ns)),
             _ => u64::MAX,
         }
     }

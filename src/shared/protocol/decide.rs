@@ -2,7 +2,7 @@
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
 use crate::algorithm::rule::ChargeMark;
-use crate::algorithm::timed_count::{NS_PER_MS, TimedCount, ms_of};
+use crate::algorithm::timed_count::NS_PER_MS;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
@@ -154,15 +154,7 @@ pub(crate) fn kept_ms(
 
 /// Returns the ms until a bucket without leases is full again.
 pub(crate) fn full_in_ms(limit: &Limit, bucket: SharedBucket, unix_ns: u64) -> u64 {
-    let figures = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
-    let full_in_ms = figures.reset_in().as_nanos().div_ceil(u128::from(NS_PER_MS));
-    // By a clock that has gone back, a word of the rules that count is kept until its own time, also one of no units.
-    let own_time_ms = match limit.rule().gcra() {
-        Some(_) => 0,
-        None => TimedCount::from_word(bucket.word).at_ms,
-    };
-    let ahead_ms = own_time_ms.saturating_sub(ms_of(rule_time_ns(unix_ns)));
-    u64::try_from(full_in_ms).unwrap_or(u64::MAX).max(ahead_ms)
+    limit.rule().full_in_ns(bucket.word, rule_time_ns(unix_ns)).div_ceil(NS_PER_MS)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
