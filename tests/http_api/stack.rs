@@ -381,3 +381,21 @@ fn closure_in_variable_is_an_extractor() {
         Rule::new(limiter.limit("n").unwrap(), host),
     );
 }
+
+/// A service that denies by itself may write no `Retry-After`. A limit without units then has a time, and one with units
+/// has none.
+#[test]
+fn empty_limit_beside_a_services_own_denial_has_a_time() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (burst, fields) in [(1, "\"n\";r=0;t=60"), (2, "\"n\";r=1")] {
+        let service = ServiceBuilder::new().layer(layer(&limiter(burst))).service_fn(
+            |_: Request<()>| async {
+                let mut response = http::Response::new(());
+                *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                Ok::<_, BoxError>(response)
+            },
+        );
+        let response = runtime.block_on(service.oneshot(Request::new(()))).unwrap();
+        assert_eq!(response.headers()["ratelimit"], fields);
+    }
+}

@@ -136,9 +136,9 @@ pub struct Answer<'a> {
     /// Whether any limit of the response denies the call, also one without an item.
     pub(super) is_denial: bool,
     /// The wait of a response that is a denial, which all its fields tell. `None`: that of `decision`.
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
     /// Whether an inner layer or the service has already denied the call.
-    already_denied: bool,
+    pub(super) already_denied: bool,
     /// The fields that the denial has written, if an inner layer has denied the call. `None`: any field may be of the denial.
     fields_of_denial: Option<&'a Fields>,
     /// The joined policies of `items`, if they are cached.

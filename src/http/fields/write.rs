@@ -115,8 +115,11 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
         for item in answer.items() {
             separate(text);
             let decision = &item.decision;
-            // Beside `Retry-After` the time of a limit that allows the call would be a second, different wait.
-            let more_in_s = || (!answer.is_denial).then(|| seconds(item.more_in()));
+            // Beside `Retry-After` the time of a limit that allows the call would be a second, different wait. A denial by
+            // the service itself may have none, and a limit without units denies the next call.
+            let has_no_wait = answer.already_denied && answer.wait.is_none();
+            let tells = !answer.is_denial || (has_no_wait && decision.remaining() == Some(0));
+            let more_in_s = || tells.then(|| seconds(item.more_in()));
             text.push_str(&item.policy.figures.name_text);
             push_parameter(text, "r", item.remaining());
             if let Some(time) = retry_after(decision).or_else(more_in_s) {
