@@ -385,7 +385,7 @@ fn closure_in_variable_is_an_extractor() {
 /// A service that denies by itself may write no `Retry-After`. A limit without units then has a time, and one with units
 /// has none.
 #[test]
-fn empty_limit_beside_a_services_own_denial_has_a_time() {
+fn empty_limit_has_time_beside_services_denial() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for (burst, fields) in [(1, "\"n\";r=0;t=60"), (2, "\"n\";r=1")] {
         let service = ServiceBuilder::new().layer(layer(&limiter(burst))).service_fn(

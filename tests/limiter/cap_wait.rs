@@ -210,7 +210,7 @@ fn room_after_a_step_back_is_found() {
 
 /// By a clock that has gone back, a bucket of no units is kept until its own time.
 #[test]
-fn wait_for_a_refunded_bucket_after_clock_went_back() {
+fn wait_for_refunded_bucket_after_clock_step() {
     for engine in ENGINES {
         for limit in limits_of_all(6, seconds(10)) {
             let why = format!("{engine:?} {}", limit.algorithm());
