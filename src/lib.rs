@@ -14,12 +14,12 @@
 //! let limit = Limit::new(20, 10, Duration::from_secs(1))?; // 20 at once, then 10 per second
 //! let limits = Limits::builder().limit("RequestsPerUser", IdFormat::String, limit)?.build();
 //! let limiter = Limiter::new(limits);
-//! let _sweeper = limiter.start_sweeper(SweepOptions::default())?; // frees buckets that are full again
 //!
 //! let requests = limiter.limit("RequestsPerUser")?; // look it up once, and keep the handle
 //! let decision = requests.spend("alice", 1)?;
 //! assert!(decision.allowed());
 //! assert_eq!(decision.remaining(), Some(19));
+//! let _sweeper = limiter.start_sweeper(SweepOptions::default())?; // frees buckets that are full again
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 //!
