@@ -128,8 +128,8 @@ pub(crate) trait Rules {
     /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at
     /// the same time as `tag` or later.
     ///
-    /// The result is always the same for the same cell; the word 0, of a cell without a charge, stays 0. `Outdated`: `to` applied to the key before `tag` did, because
-    /// the caller's clock is behind.
+    /// The result is always the same for the same cell. The word can be 0, that of a cell without a charge. `Outdated`: `to`
+    /// applied to the key before `tag` did, because the caller's clock is behind.
     fn converted(
         &self,
         key: CellKey<'_>,

@@ -172,9 +172,9 @@ fn late_renumber_vs_sweep() {
     fails_bounded(PREEMPTIONS_1, Fault::SeedByMax, "is owed again", late_renumber_vs_sweep_model);
 }
 
-/// Excluded, of two inserts of one key, before and after the end of its override: one sets the cell's tag and the other
-/// takes the slot with a place in another room, so that the end of the cell releases a place that nobody took; or the
-/// earlier call freezes the word of the later one, and no call can move it.
+/// Excluded: of two inserts of one key, before and after its override's end, one sets the cell's tag and the other takes
+/// the slot with a place in another room, which the end of the cell does not release; or the earlier call freezes the
+/// word of the later one, and no call can move it.
 fn insert_vs_later_insert_model() {
     let bench = Bench::new(8, 2);
     bench.begin();
