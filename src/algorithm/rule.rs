@@ -204,9 +204,9 @@ impl Rule {
     }
 
     /// Whether a factor changes the time at which a bucket with a given word is full. gcra's word is that time, so it
-    /// does not.
+    /// does not; a custom algorithm has no factors.
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
-        !matches!(self, Rule::Gcra(_))
+        matches!(self, Rule::Window(_) | Rule::LeakyBucket(_))
     }
 
     /// See [`Algorithm::unit_ns`]. A window can end, and a leaky bucket can drip, right after a charge.

@@ -83,13 +83,14 @@ impl LimiterState {
         }
     }
 
-    /// Makes one step of a sweep. At the end of a pass drops ended blocks and vacant places whose time has passed, and frees
-    /// retired memory.
-    pub(crate) fn sweep(&self, cells: usize) -> Swept {
+    /// Makes one step of a sweep, as of `ago_ns` before now. At the end of a pass drops ended blocks and vacant places whose
+    /// time has passed, and frees retired memory.
+    pub(crate) fn sweep(&self, cells: usize, ago_ns: u64) -> Swept {
         let now_ns = self.clock.now_ns();
         if !self.may_sweep_at(now_ns) {
             return Swept { finished: true, ..Swept::default() };
         }
+        let now_ns = now_ns.saturating_sub(ago_ns).max(1);
         let swept = {
             let guard = pin();
             let view = self.view(&guard);

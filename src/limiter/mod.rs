@@ -369,10 +369,13 @@ impl Limiter {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn sweep(&self, cells: usize) -> Swept {
-        self.inner.sweep(cells)
+        self.inner.sweep(cells, 0)
     }
 
     /// Starts the thread `tollgate-sweep`, which drops full buckets. [`Sweeper`] has an example.
+    ///
+    /// The thread drops the buckets that were full a millisecond before its reading of the clock, so that a call that has read
+    /// the clock a moment earlier finds all units in its new bucket.
     ///
     /// # Errors
     ///

@@ -101,11 +101,15 @@ impl Sweeper {
     }
 }
 
+/// How long before its reading of the clock the thread sweeps. A new bucket begins no earlier than the last sweep, so a call
+/// that has read the clock a moment before a sweep would find less in a new bucket.
+const SWEEP_AGO_NS: u64 = 1_000_000;
+
 /// Makes one pass over the table, in at most as many steps as the table has parts.
 fn sweep_all(inner: &LimiterState, step: usize, stop: &Stop) {
     let mut pass = Swept::default();
     while !stop.requested() && !pass.finished {
-        let swept = inner.sweep(step);
+        let swept = inner.sweep(step, SWEEP_AGO_NS);
         pass.looked_at += swept.looked_at;
         pass.dropped += swept.dropped;
         pass.finished = swept.finished;

@@ -61,14 +61,21 @@ struct Part {
 }
 
 /// The places that a limit could take, and how many are taken.
-struct RoomOfLimit {
-    /// Of the cap.
-    taken: usize,
-    own_taken: usize,
+pub(super) struct RoomOfLimit {
+    pub(super) taken: usize,
+    cap: usize,
+    pub(super) own_taken: usize,
     own: usize,
-    common_taken: usize,
+    pub(super) common_taken: usize,
     /// 0 for a limit that takes no common places.
     common: usize,
+}
+
+impl RoomOfLimit {
+    /// Whether a place is left.
+    pub(super) fn is_any(&self) -> bool {
+        self.taken < self.cap && (self.own_taken < self.own || self.common_taken < self.common)
+    }
 }
 
 /// The two halves of [`Part::counts`].
@@ -362,17 +369,17 @@ impl Reservations {
         }
     }
 
-    /// Returns whether [`reserve`](Self::reserve) would find a place, if a cell with the tag `without` ended first.
-    pub(crate) fn has_room(&self, tag: LimitTag, without: Option<LimitTag>) -> bool {
-        let Room::UnderCap(limit) = tag.room() else { return true };
-        let mut room = self.room_of(limit);
-        if let Some(Room::UnderCap(ended)) = without.map(LimitTag::room) {
-            room.taken = room.taken.saturating_sub(1);
-            room.own_taken = room.own_taken.saturating_sub(usize::from(ended == limit));
-            let is_common = self.part(ended).is_none_or(|part| part.counts().above() > 0);
-            room.common_taken = room.common_taken.saturating_sub(usize::from(is_common));
+    /// Returns whether [`reserve`](Self::reserve) would find a place.
+    pub(crate) fn has_room(&self, tag: LimitTag) -> bool {
+        match tag.room() {
+            Room::BesideCap => true,
+            Room::UnderCap(limit) => self.room_of(limit).is_any(),
         }
-        room.taken < self.cap() && (room.own_taken < room.own || room.common_taken < room.common)
+    }
+
+    /// Returns how many common places the limit has taken. `None`: all of its places are common.
+    pub(super) fn common_places_of(&self, limit: LimitIndex) -> Option<usize> {
+        self.part(limit).map(|part| part.counts().above() as usize)
     }
 
     /// Returns whether three quarters of the places are taken.
@@ -382,7 +389,7 @@ impl Reservations {
     }
 
     /// Reads the numbers that decide whether a limit gets a place.
-    fn room_of(&self, limit: LimitIndex) -> RoomOfLimit {
+    pub(super) fn room_of(&self, limit: LimitIndex) -> RoomOfLimit {
         // Relaxed: as in `update`.
         let taken = self.taken.load(Ordering::Relaxed) as usize;
         let common_taken = self.common.taken.load(Ordering::Relaxed) as usize;
@@ -391,7 +398,7 @@ impl Reservations {
         let is_closed = part.is_some_and(|part| part.is_closed.load(Ordering::Relaxed));
         let common = if is_closed { 0 } else { self.common.max.load(Ordering::Relaxed) };
         let (own_taken, own) = (counts.taken as usize, counts.own as usize);
-        RoomOfLimit { taken, own_taken, own, common_taken, common }
+        RoomOfLimit { taken, cap: self.cap(), own_taken, own, common_taken, common }
     }
 
     /// Returns the number of places beside the cap that are taken.

@@ -8,6 +8,7 @@ mod exact;
 #[path = "no_exact.rs"]
 mod exact;
 pub(crate) mod key;
+mod next_room;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persist;
 pub(crate) mod table;
@@ -375,7 +376,7 @@ impl Store {
     /// Returns the time from `now_ns` until a key with this tag can have a cell, as far as the buckets tell that its next
     /// call would look at: 0 if a call now would get one, `None` if none of them makes room.
     pub(crate) fn room_in_ns(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<u64> {
-        if self.reservations().has_room(tag, None) {
+        if self.reservations().has_room(tag) {
             return Some(0);
         }
         match self {

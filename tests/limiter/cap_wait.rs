@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::options::{AtCap, Engine};
-use tollgate::{Bucket, Clock, Limit};
+use tollgate::{Bucket, Clock, IdFormat, Limit, Limits};
 
 use super::cap::{options, with_own};
 use super::support::{
@@ -94,6 +94,39 @@ fn wait_is_for_a_bucket_that_makes_room() {
             assert!(denied.out_of_room(), "{engine:?}");
             assert_eq!(denied.retry_in(), seconds(1_800), "{engine:?} {max_keys}");
         }
+    }
+}
+
+/// Overrides had ten buckets beside the cap. Without the overrides there are fourteen under a cap of 6.
+#[test]
+fn wait_is_until_enough_buckets_are_full() {
+    for engine in ENGINES {
+        let builder = Limits::builder().limit("A", IdFormat::String, hourly(20)).unwrap();
+        let with_overrides = (0..10).fold(builder, |builder, id| {
+            builder.override_id("A", format!("vip{id}").as_str(), hourly(20)).unwrap()
+        });
+        let options = options(engine, 6).at_cap(AtCap::Deny);
+        let (limiter, hand) = limiter_with(with_overrides.build(), options);
+        let a = limiter.limit("A").unwrap();
+        // A unit takes 180 s.
+        for id in 0..10 {
+            assert!(a.spend(format!("vip{id}").as_str(), 10 - id).unwrap().allowed());
+        }
+        for id in 0..4 {
+            assert!(a.spend(format!("id{id}").as_str(), 20).unwrap().allowed());
+        }
+        limiter.reload(limits(&[("A", hourly(20))])).unwrap();
+        assert_eq!(limiter.stats().cells, 14, "{engine:?}");
+        // Nine have to end: those that have used 1 to 9 units.
+        for expected in [seconds(9 * 180), ms(1)] {
+            let denied = a.spend("new", 1).unwrap();
+            assert!(denied.out_of_room(), "{engine:?} {denied:?}");
+            assert_eq!(a.check("new", 1).unwrap(), denied, "{engine:?}");
+            assert_eq!(denied.retry_in(), expected, "{engine:?}");
+            hand.advance(expected.saturating_sub(ms(1)).max(ms(1)));
+        }
+        assert!(a.check("new", 1).unwrap().allowed(), "{engine:?}");
+        assert!(a.spend("new", 1).unwrap().allowed(), "{engine:?}");
     }
 }
 

@@ -294,6 +294,25 @@ fn the_sweeper_works_until_its_handle_drops() {
     assert_eq!(limiter.stats().steps, stopped, "joined");
 }
 
+/// A call that has read the clock a moment before a pass finds all units in its new bucket.
+#[test]
+fn the_sweeper_sweeps_a_millisecond_ago() {
+    let (limiter, hand) = limiter();
+    let users = limiter.limit("PerUser").unwrap();
+    hand.set(100 * SECOND);
+    assert!(users.spend("old", 1).unwrap().allowed());
+    let all = users.check("old", 0).unwrap().remaining().unwrap() + 1;
+    hand.set(102 * SECOND);
+    let often = SweepOptions::default().interval(Duration::ZERO);
+    let sweeper = limiter.start_sweeper(often).unwrap();
+    while limiter.stats().swept == 0 {
+        std::thread::yield_now();
+    }
+    drop(sweeper);
+    hand.set(102 * SECOND - Duration::from_micros(999));
+    assert_eq!(users.spend("new", 1).unwrap().remaining(), Some(all - 1));
+}
+
 #[test]
 fn sweeper_survives_panic_and_joins_at_once() {
     let broken = Arc::new(AtomicBool::new(false));

@@ -2,10 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
+#[path = "../../examples/custom_algorithm/halves.rs"]
+mod halves;
+
 use tollgate::limit::Factor;
+use tollgate::reload::CarryOver;
 use tollgate::{Clock, Limit, Limiter};
 
 use super::support::{ENGINES, hourly, limiter, limits, seconds, sweep_all};
+use halves::Halves;
 
 /// A limiter, and a slot for a limiter whose limits the clock doubles at its next reading.
 fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
@@ -37,6 +42,23 @@ fn batched_refund_during_reload_keeps_factor() {
         assert!(armed.lock().unwrap().is_none());
         // 8 units at half the price are 4.
         assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(left), "reload: {with_reload}");
+    }
+}
+
+/// A custom algorithm has no factors, also if the limit was another when a call used one.
+#[test]
+fn sweep_drops_custom_buckets_despite_earlier_factor() {
+    for engine in ENGINES {
+        let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
+        let (limiter, hand) = limiter(limits(&[("A", drips)]), engine);
+        let a = limiter.limit("A").unwrap();
+        assert!(a.scaled("2".parse().unwrap()).spend("id", 1).unwrap().allowed());
+        let custom = Limit::custom(Arc::new(Halves::new(10, 6, seconds(20)))).unwrap();
+        limiter.reload_with(limits(&[("A", custom)]), CarryOver::Afresh).unwrap();
+        assert!(a.spend("id", 1).unwrap().allowed());
+        hand.advance(seconds(20));
+        sweep_all(&limiter);
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
     }
 }
 

@@ -26,6 +26,11 @@ fn by_address() -> Limits {
     Limits::builder().limit("A", IdFormat::IpAddress, hourly(5)).unwrap().build()
 }
 
+fn by_address_with_b() -> Limits {
+    let builder = Limits::builder().limit("A", IdFormat::IpAddress, hourly(5)).unwrap();
+    builder.limit("B", IdFormat::String, hourly(20)).unwrap().build()
+}
+
 fn left(limiter: &Limiter, name: &str, id: &str) -> Option<u64> {
     limiter.limit(name).unwrap().check(id, 0).unwrap().remaining()
 }
@@ -317,6 +322,35 @@ fn blocks_keep_their_limits_name() {
         hand.advance(seconds(101));
         assert!(limiter.reload(by_address()).unwrap().changed);
         assert_eq!(limiter.blocked(), []);
+    }
+}
+
+/// What refuses a reload is seen before a limit is closed to new handles.
+#[test]
+fn refused_reload_closes_no_limit_meanwhile() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(ab(), engine);
+        let _ = limiter.limit("A").unwrap().block("x", seconds(100)).unwrap();
+        let (reloads, is_done) = (AtomicU32::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    // With a handle of another thread the limit is not missed: its format is.
+                    let _ = limiter.reload(by_address_with_b()).unwrap_err();
+                    reloads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let mut found = 0;
+            while found < 20_000 || reloads.load(Ordering::Relaxed) < 2_000 {
+                let handle = limiter.limit("A");
+                found += 1;
+                if handle.is_err() {
+                    is_done.store(true, Ordering::Relaxed);
+                }
+                let _ = handle.unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 }
 

@@ -31,9 +31,8 @@ impl Closed {
             }
         }
         // Only a handle can add a block. So a closed limit gets no more of them.
-        if !closed.tallies.is_empty() && inner.blocks.is_any() {
-            let blocks = inner.blocks.all(inner.clock.now_ns());
-            closed.blocked = blocks.iter().map(|block| block.key.as_ref().limit).collect();
+        if !closed.tallies.is_empty() {
+            closed.blocked = limits_with_blocks(inner);
         }
         let left = closed.tallies.keys().copied();
         let left = left.filter(|&index| now.limits.is_left_by(new, index));
@@ -63,6 +62,15 @@ impl Closed {
         let forgotten = std::mem::take(&mut self.forgotten);
         self.tallies.retain(|index, _| !forgotten.contains(index));
     }
+}
+
+/// Returns the limits of which ids are blocked.
+pub(super) fn limits_with_blocks(inner: &LimiterState) -> HashSet<LimitIndex> {
+    if !inner.blocks.is_any() {
+        return HashSet::new();
+    }
+    let blocks = inner.blocks.all(inner.clock.now_ns());
+    blocks.iter().map(|block| block.key.as_ref().limit).collect()
 }
 
 impl Drop for Closed {

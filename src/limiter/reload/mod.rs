@@ -130,17 +130,22 @@ impl Limiter {
         }
         check_custom_rules(&now.limits, &limits, debt)?;
         limits.parts(inner.store.max_keys())?;
+        limits.check_store_stays(&now.limits)?;
         // A first look, so that a reload that is refused closes no limit to new handles.
+        let blocked = forget::limits_with_blocks(inner);
         now.limits.check_removals(&limits, options.remove_missing, |index| {
-            match now.tallies.of(index).handles.is_used() {
-                true => LimitUse::Handles,
-                false => LimitUse::Nothing,
+            if now.tallies.of(index).handles.is_used() {
+                LimitUse::Handles
+            } else if blocked.contains(&index) {
+                LimitUse::Blocks
+            } else {
+                LimitUse::Nothing
             }
         })?;
         let closed = Closed::new(inner, &now, &limits);
         now.limits.check_removals(&limits, options.remove_missing, |index| closed.use_of(index))?;
         let removed = now.limits.removed_by(&limits);
-        let limits = limits.following(&now.limits, now.number + 1, closed.forgotten())?;
+        let limits = limits.following(&now.limits, now.number + 1, closed.forgotten());
         if limits.is_same_as(&now.limits) {
             return Ok(Reloaded { generation: now.number, changed: false, removed: Vec::new() });
         }

@@ -23,13 +23,13 @@ impl Limits {
         self.store.as_ref()
     }
 
+    pub(crate) fn check_store_stays(&self, _: &Limits) -> Result<(), Error> {
+        Ok(())
+    }
+
     pub(super) fn warnings_of_sharing(&self) -> impl Iterator<Item = Warning> + use<> {
         iter::empty()
     }
-}
-
-pub(super) fn check_store(_: &Limits, _: &Limits) -> Result<(), Error> {
-    Ok(())
 }
 
 pub(crate) fn sharing_faults(_: &LimitOptions, _: Option<&Limit>) -> Vec<LimitFault> {

@@ -12,6 +12,7 @@ use ahash::RandomState;
 use crate::store::capacity::Reservations;
 use crate::store::exact::shelf::{Shelf, Tagged};
 use crate::store::key::{Key, KeyRef, LimitTag};
+use crate::store::next_room::NextRoom;
 use crate::store::{
     Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, StoreSize, Swept, UpdateError,
 };
@@ -346,27 +347,24 @@ impl Exact {
         let at_ns = now_ns.max(self.floor_ns());
         // Relaxed: only a position, as in `sweep`.
         let next = self.next.load(Ordering::Relaxed) as usize;
-        let (mut looks, mut soonest) = (0, None);
+        let mut room = NextRoom::new(&self.reservations, tag)?;
+        let mut looks = 0;
         for at in next % SHELVES..SHELVES {
-            if looks >= LOOKS_AT_CAP || soonest == Some(0) {
+            if looks >= LOOKS_AT_CAP || room.is_now() {
                 break;
             }
             looks += self.shelves[at].look_at(LOOKS_AT_CAP - looks, |key, tagged| {
-                let word = tagged.cell.load();
-                let is_own = tagged.tag.is_of_generation(rules.generation());
-                if is_own && self.reservations.has_room(tag, Some(tagged.tag)) {
-                    let full_ns = match word {
-                        0 => Some(0),
-                        _ => {
-                            rules.full_in_ns(CellKey::Id(key.as_ref().id), tagged.tag, word, at_ns)
-                        }
-                    };
-                    soonest = soonest.into_iter().chain(full_ns).min();
+                if !tagged.tag.is_of_generation(rules.generation()) {
+                    return;
                 }
+                room.add(tagged.tag, || match tagged.cell.load() {
+                    0 => Some(0),
+                    word => rules.full_in_ns(CellKey::Id(key.as_ref().id), tagged.tag, word, at_ns),
+                });
             });
         }
         // Calls sweep a full table once in a while only.
-        let wait_ns = match soonest? {
+        let wait_ns = match room.in_ns()? {
             0 => 0,
             full_ns => full_ns.saturating_add(at_ns - now_ns),
         };

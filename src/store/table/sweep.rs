@@ -11,6 +11,7 @@ use super::slot::{Slot, SlotContents};
 use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::key::LimitTag;
+use crate::store::next_room::NextRoom;
 use crate::store::{CellKey, Swept};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
@@ -173,10 +174,11 @@ impl Table {
         // Relaxed: only a position.
         let Cursor { mut shard, mut slot } =
             Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
-        let (mut looks, mut soonest) = (0, None);
+        let mut next = NextRoom::new(&self.written.reservations, tag)?;
+        let mut looks = 0;
         let is_near = self.written.reservations.is_nearly_full();
         let most = LOOKS_AT_CAP + if is_near { LOOKS_NEAR_CAP } else { 0 };
-        while looks < most && soonest != Some(0) && shard < self.shards.len() {
+        while looks < most && !next.is_now() && shard < self.shards.len() {
             let guard = pin();
             let view = self.shards[shard].view(&guard);
             // A sweep drops no cell of a shard that moves.
@@ -187,23 +189,19 @@ impl Table {
                 (shard, slot, looks) = (shard + 1, 0, looks + 1);
                 continue;
             };
-            let full_ns = self.room_by(segment.slot(0, slot), tag, at_ns, rules);
-            soonest = soonest.into_iter().chain(full_ns).min();
+            let slot_at = segment.slot(0, slot);
+            if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
+                (slot_at.contents(), slot_at.word())
+            {
+                let (key, own) = (CellKey::Fingerprint(fingerprint), slot_at.tag());
+                next.add(own, || rules.full_in_ns(key, own, word, at_ns));
+            }
             (slot, looks) = (slot + 1, looks + 1);
         }
-        match soonest? {
+        match next.in_ns()? {
             0 => Some(0),
             full_ns => Some(full_ns.saturating_add(at_ns - now_ns)),
         }
-    }
-
-    /// Returns the time from `at_ns` until the cell of a slot is full, if its end makes room for a key with this tag.
-    fn room_by(&self, slot: &Slot, tag: LimitTag, at_ns: u64, rules: &impl Rules) -> Option<u64> {
-        let SlotContents::Key(fingerprint) = slot.contents() else { return None };
-        let Word::Live(word @ 1..) = slot.word() else { return None };
-        let own = slot.tag();
-        let makes_room = self.written.reservations.has_room(tag, Some(own));
-        makes_room.then(|| rules.full_in_ns(CellKey::Fingerprint(fingerprint), own, word, at_ns))?
     }
 
     /// Returns whether a smaller segment has room for the cells.

@@ -67,7 +67,7 @@ fn leases_without_a_word_meet_a_place() {
         node.hand.advance(200 * MS);
         node.take_lease("second");
         node.hand.advance(950 * MS);
-        while !node.limiter.inner.sweep(1_000).finished {}
+        while !node.limiter.inner.sweep(1_000, 0).finished {}
         if denies {
             assert!(!block_on(node.all.spend("second", 19)).unwrap().allowed());
         }

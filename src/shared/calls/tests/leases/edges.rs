@@ -163,7 +163,7 @@ fn ended_leases_make_room() {
     let node = leasing(1);
     node.take_lease("first");
     node.hand.advance(3_000 * MS);
-    while !node.limiter.inner.sweep(1_000).finished {}
+    while !node.limiter.inner.sweep(1_000, 0).finished {}
     node.take_lease("a");
     assert!(node.without_store(1).unwrap().allowed());
 }
@@ -206,7 +206,7 @@ fn words_of_ended_leases_are_swept() {
     }
     node.hand.advance(3_000 * MS);
     for _ in 0..3 {
-        while !node.limiter.inner.sweep(1_000).finished {}
+        while !node.limiter.inner.sweep(1_000, 0).finished {}
     }
     let leases = node.limiter.inner.leases().unwrap();
     assert_eq!(leases.words.cells(), 0);
