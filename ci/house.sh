@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# House rules: atomics from one place, files under 500 lines, names of at most eight words, imports that go down.
+# House rules: atomics from one place, files under 500 lines, names of at most eight words, imports that go down, few crates by default.
 . "$(dirname "$0")/common.sh"
 
 # (A pipeline behind `!` never ends a script: these are asked outright.)
@@ -22,3 +22,10 @@ if [ "$outside" -gt 10 ]; then
     exit 1
 fi
 echo "$outside of at most 10 files outside src/shared name the feature valkey"
+# The crates that a program gets with the default features, on Linux; build tools of theirs count, too.
+crates=$(cargo tree -p tollgate -e normal --prefix none --no-dedupe --locked | grep -v '^tollgate ' | sort -u | wc -l)
+if [ "$crates" -gt 25 ]; then
+    echo "at most 25 crates by default, and there are $crates"
+    exit 1
+fi
+echo "$crates of at most 25 crates by default"

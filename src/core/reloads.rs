@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::core::generation::Generation;
 use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::error::Error;
 use crate::store::pin;
+use crate::util::lock::{Mutex, MutexGuard};
 use crate::util::sync::{Figure, Ordering};
 use crate::util::time::{saturating_ns, system_now};
 

@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 
-use parking_lot::Mutex;
-
 use super::shared::{OutcomeCounts, Outcomes};
 use crate::decision::Decision;
+use crate::util::lock::Mutex;
 use crate::util::sync::{Figure, Ordering};
 
 /// The number of bits in [`TAKEN`].

@@ -7,12 +7,12 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::limits::Limits;
 use crate::limits::{IdFormat, decode};
 use crate::store::key::{KeyRef, LimitIndex};
+use crate::util::lock::Mutex;
 use crate::util::sync::{Figure, Ordering};
 
 /// The most bytes that an entry keeps of an id. Only text ids can be longer.

@@ -6,8 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
-
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::shared::protocol::change::BucketChange;
@@ -15,6 +13,7 @@ use crate::shared::protocol::decide::{DecidedMember, decide, denied_by, written}
 use crate::shared::protocol::text::ORIGIN_NS;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
+use crate::util::lock::Mutex;
 
 /// Texts by key. Each call is done when it returns.
 #[derive(Debug)]

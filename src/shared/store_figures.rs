@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::error::Error;
 use crate::observe::store_counters::{ClockSteps, StoreErrors};
+use crate::util::lock::Mutex;
 use crate::util::sync::{Figure, Ordering, Switch};
 
 /// The difference between two answers' clocks from which it counts as a step, in ns.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use crate::util::lock::{Mutex, MutexGuard};
 
 /// The handle of the thread. Dropping it wakes the thread and joins it.
 #[derive(Debug)]
@@ -48,19 +48,26 @@ impl Stop {
     /// Sleeps for `interval` within a tick, or until the handle drops. Returns whether the handle was dropped.
     #[cfg(feature = "watch")]
     pub(crate) fn rest(&self, interval: Duration) -> bool {
-        let mut requests = self.0.0.lock();
-        self.0.1.wait_while_for(&mut requests, |requests| !requests.stop, interval);
-        requests.stop
+        self.wait(interval, |requests| !requests.stop).stop
     }
 
     /// Sleeps for `interval`, or until the handle drops or [`hasten`](Self::hasten) is called. Returns whether the
     /// handle was dropped.
     fn sleep(&self, interval: Duration) -> bool {
-        let mut requests = self.0.0.lock();
-        let is_idle = |requests: &mut Requests| !requests.stop && !requests.tick;
-        self.0.1.wait_while_for(&mut requests, is_idle, interval);
+        let mut requests = self.wait(interval, |requests| !requests.stop && !requests.tick);
         requests.tick = false;
         requests.stop
+    }
+
+    /// Waits for `interval` at most, while the requests are as `while_so` says.
+    fn wait(
+        &self,
+        interval: Duration,
+        while_so: impl Fn(&Requests) -> bool,
+    ) -> MutexGuard<'_, Requests> {
+        let held = self.0.0.lock();
+        let waited = self.0.1.wait_timeout_while(held, interval, |requests| while_so(requests));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod coverage;
 pub(crate) mod decimal;
 pub(crate) mod escape;
 pub(crate) mod fault;
+pub(crate) mod lock;
 #[cfg(any(feature = "snapshot", feature = "watch"))]
 pub(crate) mod open;
 pub(crate) mod sync;

@@ -1,4 +1,4 @@
-//! The atomics and locks of the crate: std's and parking_lot's, or loom's in its models.
+//! The atomics and locks of the crate: std's, or loom's in its models.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::sync::atomic::{
@@ -20,7 +20,7 @@ compile_error!(
 );
 
 #[cfg(not(tollgate_loom))]
-use parking_lot::Mutex;
+use super::lock::Mutex;
 
 #[cfg(tollgate_loom)]
 use loom::sync::Mutex;

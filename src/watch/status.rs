@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
-
 use crate::core::reloads::Reloaded;
 use crate::error::Error;
 use crate::util::escape::Escaped;
+use crate::util::lock::Mutex;
 
 /// The counts and the last results of a [`Watcher`](crate::watch::Watcher).
 ///

@@ -227,6 +227,7 @@ fn invisible_characters() {
     }
 }
 
+#[cfg(feature = "boulder")]
 #[test]
 fn ids_that_differ_by_their_form_of_unicode() {
     let more = LIST.replace("burst: 1", "burst: 9");

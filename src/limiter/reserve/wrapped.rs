@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
-
 use crate::clock::Clock;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
 use crate::limiter::options::LimiterOptions;
 use crate::limits::{IdFormat, Limits, OverrideOptions};
+use crate::util::lock::Mutex;
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::algorithm::Algorithm;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::limits::names;
+use crate::util::lock::Mutex;
 
 use super::duration;
 use super::fields::{Field, FileAlgorithm, Parameter, boolean, whole_number_or_0};

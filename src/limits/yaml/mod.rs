@@ -102,7 +102,7 @@ use source::Source;
 /// |---|---|
 /// | `invisible` | a character that is invisible or looks like a blank: U+00A0 and other white space, U+200B, a byte-order mark, marks of direction, variation selectors, control characters (as escapes) |
 /// | `invisible` | a typographic quotation mark at an end |
-/// | `unnormalized` | another form than Unicode's composed one (NFC), in which text is typed; or a compatibility form (NFKC) that also has an override |
+/// | `unnormalized` | another form than Unicode's composed one (NFC), in which text is typed; or a compatibility form (NFKC) that also has an override. Needs the feature `boulder`, which `tollgate validate` has |
 ///
 /// Ids are compared byte by byte: the id of a request is not normalised either. Code can use any text of 1 to 1024 bytes
 /// ([`LimitsBuilder::override_id`]).

@@ -18,8 +18,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::algorithm::factor::Factor;
 use crate::clock::{Clock, ManualClock};
 use crate::error::{Error, ErrorKind};
@@ -36,6 +34,7 @@ use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreHandle, StoreMember};
 use crate::shared::store_figures::StoreFigures;
+use crate::util::lock::Mutex;
 
 const MS: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -6,8 +6,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::core::lease_words::LeaseWords;
 use crate::core::lease_words::word::LeaseWord;
 use crate::core::view::LimitsView;
@@ -15,6 +13,7 @@ use crate::shared::protocol::held::Held;
 use crate::shared::protocol::lease::{Granted, LeaseEnd, LeaseRequest};
 use crate::store::key::Key;
 use crate::store::{Engine, Outdated, StoreKey};
+use crate::util::lock::Mutex;
 use crate::util::sync::{Figure, Ordering};
 
 /// The leases of a node.

@@ -10,14 +10,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
 use crate::decision::Decision;
 use crate::shared::protocol::StoreMember;
 use crate::shared::protocol::outage_bucket::{OutageBucket, part};
 use crate::shared::protocol::owed::{Owed, OwedBatch};
+use crate::util::lock::Mutex;
 use crate::util::sync::{Ordering, Switch};
 use crate::util::time::saturating_ns;
 

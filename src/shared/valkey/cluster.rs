@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisFuture, Value};
 use tokio::runtime::Handle;
@@ -24,6 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
+use crate::util::lock::Mutex;
 
 /// The time after which the map is read again, if no call finds before that it is old.
 const MAP_AGE: Duration = Duration::from_secs(5);

@@ -8,7 +8,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ahash::RandomState;
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisError};
 use tokio::sync::Notify;
@@ -24,6 +23,7 @@ use crate::limits::StoreOptions;
 use crate::shared::events::store_warning;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
+use crate::util::lock::Mutex;
 
 /// The failures in a row after which calls are refused for a time, and the least time from the first of them: a node that gets
 /// little processor time is late again and again, and its server is there.

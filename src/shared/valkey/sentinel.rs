@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ConnectionInfo, Value};
 use tokio::time::timeout;
@@ -11,6 +10,7 @@ use super::address::{client_at, client_of, connect};
 use super::fault::failure;
 use crate::error::Error;
 use crate::util::escape::shown;
+use crate::util::lock::Mutex;
 
 /// The sentinels of a service.
 pub(super) struct Sentinels {

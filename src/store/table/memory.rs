@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::arena::Arena;
 use super::block::Block;
 use super::epoch::{Guard, Retired, active_readers};
 use super::region::OpenRegions;
 use super::retired::When;
 use super::segment::Unlinked;
+use crate::util::lock::Mutex;
 use crate::util::sync::{FigureUsize, Ordering, Switch};
 
 /// The most bytes of retired segments that readers may hold back, unless the segments in use take

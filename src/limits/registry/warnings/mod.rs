@@ -87,7 +87,7 @@ pub enum WarningKind {
     /// itself find it, and so does a layer with `ClientAddress::ipv6_prefix(128)`.
     OneAddress,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
-    /// `yaml`.
+    /// `boulder`, which `tollgate validate` has.
     Unnormalized,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::WarningKind;
-#[cfg(feature = "yaml")]
+#[cfg(feature = "boulder")]
 use crate::limits::IdFormat;
 use crate::limits::SHOWN_MAX_CHARS;
 use crate::limits::registry::entries::OverrideEntry;
@@ -22,7 +22,7 @@ impl OverrideEntry<'_> {
             return found;
         }
         found.extend(invisible(&id).map(|text| (WarningKind::Invisible, text)));
-        #[cfg(feature = "yaml")]
+        #[cfg(feature = "boulder")]
         if format == IdFormat::String {
             found.extend(self.unnormalized(&id).map(|text| (WarningKind::Unnormalized, text)));
         }
@@ -31,7 +31,7 @@ impl OverrideEntry<'_> {
 
     /// Warns if the id is not in Unicode's composed form (NFC), in which text is typed, or if its compatibility form
     /// (NFKC) has an override.
-    #[cfg(feature = "yaml")]
+    #[cfg(feature = "boulder")]
     fn unnormalized(&self, id: &str) -> Option<String> {
         use icu_normalizer::ComposingNormalizerBorrowed as Normalizer;
 

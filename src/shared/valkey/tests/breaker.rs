@@ -6,13 +6,12 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::{charge, member, options_of, run, secondly, wait_until};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::protocol::{SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::link::PAUSE;
+use crate::util::lock::Mutex;
 
 /// The state of the server: its answers, and the calls that it has had.
 #[derive(Default)]

@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::cmd;
 
 use super::server::{Server, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
 use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
+use crate::util::lock::Mutex;
 
 /// A sentinel of the test's own, which names the server at a port.
 struct Sentinel {

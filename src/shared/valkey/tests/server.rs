@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::Connection;
 
 /// A server in its own folder, on a port of loopback. Killed when it is dropped.
@@ -133,7 +133,7 @@ impl Server {
 pub(super) fn free_port() -> u16 {
     const PORTS: std::ops::Range<u16> = 12_000..22_000;
     static LAST: Mutex<Option<u16>> = Mutex::new(None);
-    let mut last = LAST.lock();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     // Other test programs that run at the same time begin elsewhere.
     let mut port = last.unwrap_or(PORTS.start + (std::process::id() % 1_000) as u16 * 10);
     loop {

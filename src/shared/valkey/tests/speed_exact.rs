@@ -5,7 +5,6 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
@@ -14,6 +13,7 @@ use super::{member, options, run, wait_until_connected};
 use crate::limit::Limit;
 use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
+use crate::util::lock::Mutex;
 
 /// The time of one measurement.
 const TIME: Duration = Duration::from_millis(1_000);
