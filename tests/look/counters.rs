@@ -195,9 +195,9 @@ fn batch_repeated_after_a_reload_counts_once() {
 
 #[test]
 fn limit_that_is_off_is_not_enforced() {
-    let file = "A: {burst: 5, count: 5, period: 1s, id: string, enabled: false}\n\
-                B: {burst: 5, count: 5, period: 1s, id: string}\n";
-    let limiter = Limiter::new(Limits::from_yaml(file).unwrap());
+    let both =
+        add(add(no_limits(), "A", 5, LimitOptions::default()), "B", 5, LimitOptions::default());
+    let limiter = Limiter::new(both.disable("A").unwrap().build());
     let counters = limiter.counters();
     let enabled: Vec<_> = counters.limits.iter().map(|of| (&*of.name, of.enabled)).collect();
     assert_eq!(enabled, [("A", false), ("B", true)]);

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
+#[cfg(feature = "valkey")]
 use tollgate::shared::block_on;
 use tollgate::sweep::SweepOptions;
 use tracing::field::{Field, Visit};
@@ -243,6 +244,7 @@ fn rejections_are_logged_once_a_second() {
         .rule(Rule::new(limiter.limit("A").unwrap(), key))
         .rule(Rule::new(limiter.limit("B").unwrap(), client));
     let layer = layer.build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let ask = |key: Option<&str>| {
         let mut request = Request::new(());
         for _ in 0..key.map_or(0, |_| 2) {
@@ -250,7 +252,7 @@ fn rejections_are_logged_once_a_second() {
         }
         let inner =
             tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("")));
-        let response = block_on(layer.layer(inner).oneshot(request)).unwrap();
+        let response = runtime.block_on(layer.layer(inner).oneshot(request)).unwrap();
         assert_ne!(response.status(), 200);
     };
     let lines = lines_of(|| {

@@ -449,7 +449,7 @@ fn a_live_handle_follows_other_parameters() {
 
 /// It was not declared by a default, so it went without an error, and its ids had no limit.
 #[test]
-#[cfg(feature = "boulder")]
+#[cfg(all(feature = "boulder", feature = "yaml"))]
 fn limit_of_overrides_alone_is_not_lost() {
     const OTHER: &str = "CertificatesPerDomain: {burst: 3, count: 3, period: 180m}\n";
     let account = "NewOrdersPerAccount:12345678: {burst: 3, count: 3, period: 180m}\n";

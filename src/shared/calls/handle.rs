@@ -179,7 +179,7 @@ impl SharedLimit {
         self.limit.decide_here(id.into(), (cost, true))
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "yaml"))]
     pub(crate) fn check_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
         self.limit.decide_here(id.into(), (cost, false))
     }
