@@ -163,6 +163,9 @@ pub mod clock;
 mod core;
 mod decision;
 pub mod error;
+#[cfg(all(test, not(tollgate_loom)))]
+#[path = "../tests/support/full_size.rs"]
+mod full_size;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod limit;

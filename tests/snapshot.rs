@@ -20,7 +20,7 @@ mod traffic;
 #[path = "snapshot/untracked.rs"]
 mod untracked;
 
-use support::{ENGINES, limiter, limits, seconds};
+use support::{ENGINES, full_size, limiter, limits, seconds};
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Limit, Limiter, LimiterOptions};

@@ -4,6 +4,9 @@
 #[path = "snapshot/forged.rs"]
 mod forged;
 
+#[path = "support/full_size.rs"]
+mod full_size;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -233,12 +236,12 @@ const PATH: &str = "RESTORE_FROM";
 #[cfg(target_os = "linux")]
 #[test]
 fn a_large_file_in_its_own_process() {
-    const BUCKETS: u64 = 2_000_000;
+    let buckets: u64 = full_size::full_size(500_000, 2_000_000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let limiter = Limiter::new(limits());
     let a = limiter.limit("A").unwrap();
-    for id in 0..BUCKETS {
+    for id in 0..buckets {
         assert!(a.spend(format!("{id}").as_str(), 1).unwrap().allowed());
     }
     let bytes = limiter.snapshot(&path).unwrap().bytes;

@@ -99,7 +99,7 @@ mod tests {
                     })
                 })
                 .collect();
-            for _ in 0..20_000 {
+            for _ in 0..crate::full_size::full_size(500, 20_000) {
                 if count.close() {
                     closed.store(true, Ordering::Release);
                     thread::yield_now();

@@ -27,7 +27,7 @@ fn admitted(limit: &Limit, start_ns: u64, history: &[(Step, u64)]) -> Vec<(u64, 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(support::full_size(400, 2000)))]
 
     #[test]
     fn hold_under_any_clock((limit, start_ns, history) in limit_and_history()) {

@@ -35,7 +35,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(super::support::full_size(200, 1000)))]
 
     #[test]
     fn keeps_the_contract_as_a_limit(

@@ -61,7 +61,7 @@ fn limit_and_history() -> impl Strategy<Value = (Limit, u64, Vec<(laws::Step, u6
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(support::full_size(400, 2000)))]
 
     #[test]
     fn counting_rules_keep_the_laws((limit, start_ns, history) in limit_and_history()) {

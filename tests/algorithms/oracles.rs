@@ -41,7 +41,7 @@ fn small_limit() -> impl Strategy<Value = (Limit, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(support::full_size(600, 3000)))]
 
     #[test]
     fn agree_on_every_call(

@@ -16,7 +16,7 @@ fn engines() -> impl Strategy<Value = Engine> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(super::support::full_size(400, 2_000)))]
 
     #[test]
     fn the_bound_holds_under_any_clock(

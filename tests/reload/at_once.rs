@@ -7,7 +7,7 @@ use tollgate::limits::OverrideOptions;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::{ENGINES, ms, seconds};
+use super::support::{ENGINES, full_size, ms, seconds};
 
 /// The quota, the window in seconds, and the burst.
 type Numbers = (u64, u64, u64);
@@ -32,7 +32,7 @@ fn with_own(limit: Limit) -> Limits {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(full_size(32, 128)))]
 
     /// After the change the bucket has no more than before it, or the new burst if that is more.
     #[test]

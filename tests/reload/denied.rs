@@ -10,7 +10,7 @@ use tollgate::reload::CarryOver;
 use tollgate::{IdFormat, Limit, LimiterOptions, Limits};
 
 use super::support::rules::scripted;
-use super::support::{ENGINES, hourly, limiter_with, limits, seconds};
+use super::support::{ENGINES, full_size, hourly, limiter_with, limits, seconds};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -107,7 +107,7 @@ fn left(
 /// Checks that a denied batch leaves what `charge` leaves in its place. A reload beside a call of the lock-free table waits for
 /// that call. The exact engine has a lock while it asks a rule, so that the hook may only move the clock there.
 fn is_as(charge: Charge, change: Change, carry_over: CarryOver) {
-    for make in ALGORITHMS {
+    for &make in full_size(&ALGORITHMS[..2], &ALGORITHMS[..]) {
         for engine in ENGINES {
             let is_lock_free = engine == Engine::LockFree;
             if is_lock_free || change == Change::End {

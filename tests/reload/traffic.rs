@@ -7,7 +7,7 @@ use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limiter, LimiterOptions, Limits};
 
-use super::support::{ENGINES, hourly, in_own_process, limits};
+use super::support::{ENGINES, full_size, hourly, in_own_process, limits};
 
 /// While the clock stands still, no id is admitted more than the largest of the bursts, whatever is
 /// reloaded, and each id keeps the units that were not spent.
@@ -139,7 +139,7 @@ fn batches_of_many_threads_beside_reloads_charge_once() {
                     }
                 }));
             }
-            for round in 0..80 {
+            for round in 0..full_size(20, 80) {
                 limiter.reload(of(6 + round % 7)).unwrap();
                 // No batch lasts over two reloads, as above.
                 for (made, spender) in made.iter().zip(&spenders) {

@@ -11,9 +11,8 @@ use std::time::Duration;
 use tollgate::Limiter;
 use tollgate::options::Engine;
 
-use super::{limiter, limits, options, slow, used};
+use super::{full_size, limiter, limits, options, slow, used};
 
-const KILLS: usize = 1_000;
 const THREADS: usize = 2;
 const KEYS: u64 = 3_000;
 const BURST: u64 = 1 << 20;
@@ -111,10 +110,11 @@ fn kill_writers(kills: usize, seed: u64) -> usize {
 
 #[test]
 fn killed_writers_leave_old_or_new_file() {
+    let kills = full_size(100, 1_000);
     let threads: Vec<_> = (0..THREADS as u64)
-        .map(|seed| thread::spawn(move || kill_writers(KILLS / THREADS, seed)))
+        .map(|seed| thread::spawn(move || kill_writers(kills / THREADS, seed)))
         .collect();
     let in_the_middle: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-    println!("{in_the_middle} of {KILLS} writers were killed in the middle of a file");
-    assert!(in_the_middle >= KILLS / 10, "{in_the_middle} were killed in the middle of a file");
+    println!("{in_the_middle} of {kills} writers were killed in the middle of a file");
+    assert!(in_the_middle >= kills / 10, "{in_the_middle} were killed in the middle of a file");
 }

@@ -6,7 +6,7 @@ use std::thread;
 use tollgate::options::Engine;
 use tollgate::{Clock, Limiter, LimiterOptions};
 
-use super::{ENGINES, limits, slow, used};
+use super::{ENGINES, full_size, limits, slow, used};
 
 const BURST: u64 = 1 << 20;
 const KEYS: usize = 3_000;
@@ -46,7 +46,7 @@ fn snapshot_has_all_earlier_spends() {
                     }
                 }
             });
-            for snapshot in 0..30 {
+            for snapshot in 0..full_size(8, 30) {
                 let before: Vec<u64> = spent.iter().map(|it| it.load(Ordering::Acquire)).collect();
                 limiter.snapshot(path).unwrap();
                 if snapshot % 5 == 0 {

@@ -11,7 +11,7 @@ use tollgate::options::Engine;
 use tollgate::sweep::{SweepOptions, Sweeper};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::ENGINES;
+use super::support::{ENGINES, full_size};
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 200;
@@ -162,7 +162,7 @@ fn moving_time_admits_exactly_burst_plus_refill() {
 
 #[test]
 fn sweep_gives_older_clock_nothing() {
-    const STEPS: u64 = 20_000;
+    let steps: u64 = full_size(2_000, 20_000);
     // A clock that lets other threads run after it was read, so that a caller often has an old time.
     let time_ns = Arc::new(AtomicU64::new(0));
     let read = time_ns.clone();
@@ -178,7 +178,7 @@ fn sweep_gives_older_clock_nothing() {
     // is admitted at each time. It sweeps the full cell at once, while the batches of the other threads,
     // which read the clock before they charge, are under way.
     let admitted = together(|me| match me {
-        0 => (0..STEPS)
+        0 => (0..steps)
             .map(|_| {
                 let admitted = drain(&limit, "key");
                 time_ns.fetch_add(FULL_AGAIN.as_nanos() as u64, Ordering::Relaxed);
@@ -186,11 +186,11 @@ fn sweep_gives_older_clock_nothing() {
                 admitted
             })
             .sum(),
-        _ => {
-            (0..60_000).map(|_| u64::from(limiter.batch(&member).spend().unwrap().allowed())).sum()
-        }
+        _ => (0..3 * steps)
+            .map(|_| u64::from(limiter.batch(&member).spend().unwrap().allowed()))
+            .sum(),
     });
-    assert_eq!(admitted.iter().sum::<u64>() + drain(&limit, "key"), BURST * (STEPS + 1));
+    assert_eq!(admitted.iter().sum::<u64>() + drain(&limit, "key"), BURST * (steps + 1));
 }
 
 #[test]

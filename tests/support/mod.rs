@@ -1,11 +1,13 @@
 //! Provides what the tests share: durations, limits, limiters on a manual clock, custom algorithms.
 #![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
+mod full_size;
 mod own_process;
 pub(crate) mod rules;
 
 use std::time::Duration;
 
+pub(crate) use full_size::full_size;
 pub(crate) use own_process::in_own_process;
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;

@@ -65,11 +65,11 @@ fn sweeps_keep_reserved_memory() {
 #[test]
 fn keys_that_all_change_stay_within_the_reserve() {
     in_own_process(|| {
-        const KEYS: u64 = 300_000;
-        let (limiter, hand) = limiter(LimiterOptions::default().reserve(KEYS as usize));
+        let keys: u64 = support::full_size(60_000, 300_000);
+        let (limiter, hand) = limiter(LimiterOptions::default().reserve(keys as usize));
         let a = limiter.limit("A").unwrap();
         for round in 0..4 {
-            for id in round * KEYS..(round + 1) * KEYS {
+            for id in round * keys..(round + 1) * keys {
                 assert!(spend(&a, id));
                 if id % 1_000 == 0 {
                     let stats = limiter.stats();

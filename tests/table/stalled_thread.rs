@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::{RuleCall, hooked, stop_point};
-use super::support::{hourly, in_own_process, limiter_with, sweep_all};
+use super::support::{full_size, hourly, in_own_process, limiter_with, sweep_all};
 
 /// The cost at which the rule stops the thread.
 const STOP: u64 = 7;
@@ -52,7 +52,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
     let stalled = thread::spawn(move || stall(&b));
     stopped.wait();
-    for id in 0..2_000_000_u64 {
+    for id in 0..full_size(400_000, 2_000_000_u64) {
         assert!(a.spend(id, 1).is_ok());
         if id % 1000 == 0 {
             hand.advance(Duration::from_secs(4));

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{Clock, ManualClock};
+use crate::full_size::full_size;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
@@ -16,7 +17,10 @@ use crate::util::sync::{Ordering, Switch};
 use crate::util::work::take_cells;
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
-const IDS: u64 = 1_000_000;
+fn ids() -> u64 {
+    full_size(100_000, 1_000_000)
+}
+
 /// The most cells of other keys that a call may move.
 const MAX_CELLS: u64 = 64;
 
@@ -56,9 +60,10 @@ fn spend_each(limiter: &Limiter) -> Pass {
     let before = limiter.stats();
     let mut pass = Pass::default();
     let _ = take_cells();
-    for nth in 0..IDS {
+    let ids = ids();
+    for nth in 0..ids {
         // In another order than that of the first pass.
-        let at = nth * 7919 % IDS;
+        let at = nth * 7919 % ids;
         let _ = handle.spend((7, format!("d{at}.com").as_str()), 1).unwrap();
         let cells = take_cells();
         pass.most_cells = pass.most_cells.max(cells);
@@ -91,10 +96,10 @@ fn calls_after_a_reload_do_a_bounded_work() {
         hand.advance(Duration::from_secs(3601));
         let ended = spend_each(&limiter);
         assert!(ended.most_cells <= MAX_CELLS, "{ended:?}");
-        assert!(ended.cells >= IDS, "each id's word moves: {ended:?}");
+        assert!(ended.cells >= ids(), "each id's word moves: {ended:?}");
         // If all shards migrated at the same time, the table would take 1.36 to 1.45 times the bytes.
         assert!(3 * ended.bytes <= bytes, "{ended:?}, {bytes} bytes before");
-        assert_eq!(limiter.stats().cells, IDS as usize);
+        assert_eq!(limiter.stats().cells, ids() as usize);
     });
 }
 
@@ -156,7 +161,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
 fn spend_each_until(limiter: &Limiter, stop: &Switch) -> u64 {
     let handle = limiter.limit(NAME).unwrap();
     let mut most_cells = 0;
-    for at in (0..IDS).take_while(|_| !stop.load(Ordering::Relaxed)) {
+    for at in (0..ids()).take_while(|_| !stop.load(Ordering::Relaxed)) {
         let _ = handle.spend((7, format!("d{at}.com").as_str()), 1).unwrap();
         most_cells = most_cells.max(take_cells());
     }

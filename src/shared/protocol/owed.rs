@@ -7,7 +7,7 @@ use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::protocol::{SharedMode, StoreMember};
 
 /// The most buckets to which a node owes units. Units that it admits for others are not charged afterwards.
-const MAX_BUCKETS: usize = 1 << 20;
+const MAX_BUCKETS: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 
 /// The most limits by which a bucket owes units. Units that others admit for it are not charged afterwards.
 const MAX_LIMITS: usize = 16;

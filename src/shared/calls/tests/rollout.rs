@@ -2,6 +2,7 @@
 
 use super::simulation::beyond_one_bucket;
 use super::*;
+use crate::full_size::full_size;
 use crate::random::Random;
 use crate::shared::block_on;
 use crate::shared::protocol::text::ORIGIN_NS;
@@ -89,7 +90,7 @@ fn two_versions_keep_the_bound_of_both() {
         let bound = bound(&versions);
         for shared in [Shared::Exact, Shared::Leased] {
             let mut beyond_either = [0, 0];
-            for seed in 0..5 {
+            for seed in 0..full_size(1, 5) {
                 let uses = uses_of(&versions, shared, seed);
                 let (beyond, units) = (
                     beyond_one_bucket(&bound, &uses),

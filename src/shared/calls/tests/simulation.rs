@@ -452,8 +452,8 @@ fn leases_keep_the_bound_of_one_bucket() {
 #[test]
 fn leases_without_guard_exceed_the_bound() {
     for limit in &simulated() {
-        let violations: usize = (0..20).map(|seed| simulate(limit, seed, 5_000, false).1).sum();
-        println!("{limit}: {violations} violations");
-        assert!(violations > 0, "{limit}");
+        let seed = (0..20).find(|&seed| simulate(limit, seed, 5_000, false).1 > 0);
+        println!("{limit}: seed {seed:?}");
+        assert!(seed.is_some(), "{limit}");
     }
 }
