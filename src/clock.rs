@@ -206,7 +206,8 @@ impl Clock {
     ///
     /// The limiter trusts a custom clock, also in [sweeps](crate::Limiter::sweep). If a sweep reads a time that is too
     /// far ahead, it drops buckets that are not full yet. New keys are then denied until the other readings have
-    /// caught up, because each new bucket begins at the sweep's reading.
+    /// caught up, because each new bucket begins at the sweep's reading. If the readings step back, ids that owe units wait
+    /// until the readings are where they were, and the units have come: take a clock without steps.
     ///
     /// The function must not call the limiter.
     ///

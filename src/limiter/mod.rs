@@ -248,7 +248,8 @@ impl Limiter {
         })
     }
 
-    /// Returns the limits that apply now. A [reload](Limiter::reload) replaces them.
+    /// Returns the newest limits. A [reload](Limiter::reload) replaces them; while it moves the buckets, calls for those that it
+    /// has not moved are decided by the limits before.
     ///
     /// # Example
     ///

@@ -198,3 +198,36 @@ NewRegistrationsPerIPAddress:2606:4700::7: {burst: 40, count: 10, period: 1s}
     let warnings = read(file).expect(file).warnings(november());
     assert!(warnings.listed.is_empty(), "{warnings:?}");
 }
+
+/// Boulder takes such an entry, and it matches no call there either: Boulder's own test file has two.
+#[test]
+#[cfg(feature = "boulder")]
+fn override_below_a_registered_domain_warns() {
+    let file = "CertificatesPerDomain: {burst: 2, count: 2, period: 1h}
+CertificatesPerDomain:www.example.com: {burst: 4, count: 4, period: 1h}
+CertificatesPerDomain:example.org: {burst: 4, count: 4, period: 1h}
+CertificatesPerDomain:github.io: {burst: 4, count: 4, period: 1h}
+CertificatesPerDomain:8.8.8.8: {burst: 4, count: 4, period: 1h}
+CertificatesPerDomainPerAccount:12:a.example.co.uk: {burst: 4, count: 4, period: 1h}
+CertificatesPerDomainPerAccount:12: {burst: 4, count: 4, period: 1h}
+";
+    let limits = read(file).expect(file);
+    let warnings = limits.warnings(november());
+    let of = |at: usize| (warnings[at].kind, warnings[at].to_string());
+    assert_eq!(
+        of(0),
+        (
+            WarningKind::BelowDomain,
+            "<text>:2: CertificatesPerDomain:www.example.com: the override of www.example.com applies to no call, because www.example.com counts as example.com: write example.com".into()
+        )
+    );
+    assert!(of(1).1.contains("<text>:6: "), "{:?}", of(1));
+    assert!(
+        of(1).1.ends_with("because a.example.co.uk counts as example.co.uk: write example.co.uk")
+    );
+    assert_eq!(warnings.len(), 2);
+    let limiter = tollgate::Limiter::new(limits);
+    let certificates = limiter.limit("CertificatesPerDomain").unwrap();
+    let burst = |id: &str| certificates.limit_for(id).unwrap().unwrap().burst();
+    assert_eq!((burst("www.example.com"), burst("example.com"), burst("a.example.org")), (2, 2, 4));
+}

@@ -55,7 +55,7 @@ impl BoulderPart {
                 Some(net) => push_net(net, scratch),
                 None => push_name(scratch)
                     .map_err(|why| neither(text, &why))?
-                    .cut_to_registered(origin, scratch)?,
+                    .cut_to_registered(origin, scratch),
             },
             BoulderPart::Domain => push_name(scratch).map(drop)?,
             BoulderPart::FqdnSet => {

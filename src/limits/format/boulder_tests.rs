@@ -19,16 +19,6 @@ fn stored(format: IdFormat, text: &str) -> Result<String, Error> {
 /// Rows that we refuse and Boulder accepts, or the other way round.
 const DELIBERATE: &[(&str, &str, &str)] = &[
     (
-        "CertificatesPerDomain",
-        "www.example.com",
-        "its bucket is the registered domain's: it would never match",
-    ),
-    (
-        "CertificatesPerDomain",
-        "*.example.com",
-        "its bucket is the registered domain's: it would never match",
-    ),
-    (
         "CertificatesPerDomainPerAccount",
         "007",
         "an account's number has no leading zeros: it would never match",
@@ -229,11 +219,6 @@ fn id_of_another_type_or_part_is_refused() {
 #[test]
 fn override_error_says_what_it_should_be() {
     for (format, text, message) in [
-        (
-            IdFormat::DomainOrCidr,
-            "www.example.com",
-            "invalid domainOrCIDR \"www.example.com\": is below a registered domain and would never match: must be \"example.com\"",
-        ),
         (
             IdFormat::DomainOrCidr,
             "8.8.8.8/32",

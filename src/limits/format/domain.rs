@@ -51,25 +51,12 @@ pub(super) fn push(
 }
 
 impl PushedName {
-    /// Cuts the name to its registered domain. A file must give that domain itself: under `domainOrCIDR` there is no
-    /// bucket for a name below it.
-    pub(super) fn cut_to_registered(
-        self,
-        origin: Origin,
-        scratch: &mut Scratch,
-    ) -> Result<(), String> {
-        let below = self.start..self.registered;
-        if below.is_empty() {
-            return Ok(());
+    /// Cuts a call's name to its registered domain. An override's name below that domain stays: it applies to no call, and
+    /// [`Limits::warnings`](crate::Limits::warnings) says so.
+    pub(super) fn cut_to_registered(self, origin: Origin, scratch: &mut Scratch) {
+        if matches!(origin, Origin::Request) {
+            scratch.drain(self.start..self.registered);
         }
-        if matches!(origin, Origin::Override { .. }) {
-            let registered = String::from_utf8_lossy(&scratch[self.registered..]).into_owned();
-            return Err(format!(
-                "is below a registered domain and would never match: must be {registered:?}"
-            ));
-        }
-        scratch.drain(below);
-        Ok(())
     }
 }
 
@@ -209,7 +196,7 @@ mod tests {
         let mut scratch = Scratch::new();
         let name = super::push(text, origin, &mut scratch)?;
         if is_cut {
-            name.cut_to_registered(origin, &mut scratch)?;
+            name.cut_to_registered(origin, &mut scratch);
         }
         Ok(String::from_utf8(scratch.to_vec()).unwrap())
     }
@@ -332,11 +319,9 @@ mod tests {
             assert_eq!(registered(text, Origin::Request).as_deref(), Ok(wanted), "{text}");
             assert_eq!(registered(wanted, Origin::Request).as_deref(), Ok(wanted));
         }
-        for text in ["www.example.com", "*.example.com"] {
-            let why = registered(text, FILE).unwrap_err();
-            assert!(why.ends_with("would never match: must be \"example.com\""), "{why}");
-        }
-        for text in ["example.com", "github.io", "foo.github.io"] {
+        for text in
+            ["www.example.com", "*.example.com", "example.com", "github.io", "foo.github.io"]
+        {
             assert_eq!(registered(text, FILE).as_deref(), Ok(text));
         }
     }

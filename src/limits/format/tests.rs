@@ -116,6 +116,20 @@ fn is_hash(format: IdFormat, bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether an override's id is a name below the registered domain that a call with the name counts as.
+#[cfg_attr(not(feature = "boulder"), allow(unused_variables, reason = "no such format"))]
+fn is_below_domain(format: IdFormat, given: &[u8], call: &[u8]) -> bool {
+    match format {
+        #[cfg(feature = "boulder")]
+        IdFormat::DomainOrCidr => given.ends_with(&[b".", call].concat()),
+        #[cfg(feature = "boulder")]
+        IdFormat::RegIdDomainOrCidr => {
+            given[..8] == call[..8] && given.ends_with(&[b".", &call[8..]].concat())
+        }
+        _ => false,
+    }
+}
+
 proptest! {
     #[test]
     fn encoding_never_panics_and_normal_forms_stay(format in any_format(), text in any_id_text()) {
@@ -139,7 +153,8 @@ proptest! {
         let mut scratch = Scratch::new();
         if let Ok(bytes) = encode_override(format, &text, public_only, &mut scratch) {
             let mut again = Scratch::new();
-            prop_assert_eq!(encode(format, Id::Text(&text), &mut again).unwrap(), bytes);
+            let call = encode(format, Id::Text(&text), &mut again).unwrap();
+            prop_assert!(call == bytes || is_below_domain(format, bytes, call), "{}", text);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
-//! default, have ids that look like others, or are for one IPv6 address. Warns of shared limits that calls cannot use, or not in full.
+//! default, have ids that look like others, are for one IPv6 address, or for a name below a registered domain. Warns of shared
+//! limits that calls cannot use, or not in full.
 
+#[cfg(feature = "boulder")]
+mod below_domain;
 mod one_address;
 mod unusual_ids;
 
@@ -86,6 +89,9 @@ pub enum WarningKind {
     /// `one-address`: its id is one IPv6 address, and the HTTP layer counts clients by their networks. Calls with the address
     /// itself find it, and so does a layer with `ClientAddress::ipv6_prefix(128)`.
     OneAddress,
+    /// `below-domain`: its id is a name below a registered domain, under a limit that counts by the domain, so it applies to no
+    /// call. Boulder takes such an entry, too.
+    BelowDomain,
     /// `unnormalized`: Unicode's normal form C or KC of its id, which looks the same, is another id. Needs the feature
     /// `boulder`, which `tollgate validate` has.
     Unnormalized,
@@ -102,6 +108,7 @@ impl fmt::Display for WarningKind {
             WarningKind::NoStore => "no-store",
             WarningKind::Leased => "leased",
             WarningKind::OneAddress => "one-address",
+            WarningKind::BelowDomain => "below-domain",
             WarningKind::Unnormalized => "unnormalized",
         })
     }
@@ -160,8 +167,9 @@ impl Limits {
     ///
     /// These are overrides that have expired by `now` or will within 14 days, that equal the default, or are stricter
     /// than it; and ids of the format `string` that look like other ids, because they have invisible characters or are
-    /// not in a normal form of Unicode; and overrides for one IPv6 address, which the HTTP layer does not look for. So does a shared limit without a store, and a leased one with a field that leases
-    /// do not go with. The first 1,000 warnings of overrides are listed, the rest is counted.
+    /// not in a normal form of Unicode; and overrides for one IPv6 address, which the HTTP layer does not look for, or for a name
+    /// below a registered domain, which no call has. So does a shared limit without a store, and a leased one with a field that
+    /// leases do not go with. The first 1,000 warnings of overrides are listed, the rest is counted.
     ///
     /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
     ///
@@ -249,6 +257,8 @@ impl OverrideEntry<'_> {
     fn warnings(&self, now: SystemTime) -> Vec<(WarningKind, String)> {
         let mut found = self.unusual_id();
         found.extend(self.one_address().map(|text| (WarningKind::OneAddress, text)));
+        #[cfg(feature = "boulder")]
+        found.extend(self.below_domain().map(|text| (WarningKind::BelowDomain, text)));
         let Some(terms) = self.terms() else { return found };
         let now_s = seconds(now);
         if terms.expires.is_over(now_s) {
