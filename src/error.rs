@@ -201,10 +201,9 @@ impl Error {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert!(users.spend("alice", 6).unwrap_err().is_cost_above_burst()); // the burst is 5
     /// assert!(users.spend("alice", 5)?.allowed());
     /// # Ok::<(), tollgate::Error>(())

@@ -214,6 +214,7 @@ pub mod docs {
                 "[serde]: crate::docs::serde\n",
                 "[shared]: crate::docs::shared\n",
                 "[snapshots]: crate::docs::snapshots\n",
+                "[tenants]: crate::docs::tenants\n",
                 "[waiting]: crate::docs::waiting\n",
                 "\n",
                 include_str!($file)
@@ -246,6 +247,7 @@ pub mod docs {
     page!(serde, "../docs/serde.md", "serde");
     page!(shared, "../docs/shared.md", "valkey", "yaml");
     page!(snapshots, "../docs/snapshots.md", "snapshot");
+    page!(tenants, "../docs/tenants.md");
     page!(waiting, "../docs/waiting.md");
 }
 

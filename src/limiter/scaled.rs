@@ -43,10 +43,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5));
     /// assert_eq!(users.scaled("0.5".parse()?).check("alice", 0)?.remaining(), Some(10));
     /// # Ok::<(), tollgate::Error>(())
@@ -67,10 +66,9 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.scaled("0.5".parse()?).spend("alice", 8)?.remaining(), Some(2)); // of 10
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -88,10 +86,9 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.scaled("2".parse()?).check("alice", 1)?.remaining(), Some(2)); // of 3
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -109,10 +106,9 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let trusted = users.scaled("0.5".parse()?);
     /// assert!(trusted.spend("alice", 8)?.allowed());
     /// assert_eq!(trusted.refund("alice", 3)?.remaining(), Some(5));
@@ -132,10 +128,9 @@ impl<'h> ScaledLimit<'h> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let trusted = users.scaled("0.5".parse()?);
     /// assert!(trusted.spend("alice", 8)?.allowed());
     /// assert_eq!(trusted.reset("alice")?.remaining(), Some(10));

@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 19] = [
+pub(crate) const PAGES: [(&str, &str); 20] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
@@ -26,6 +26,7 @@ pub(crate) const PAGES: [(&str, &str); 19] = [
     ("docs/serde.md", include_str!("../../docs/serde.md")),
     ("docs/shared.md", include_str!("../../docs/shared.md")),
     ("docs/snapshots.md", include_str!("../../docs/snapshots.md")),
+    ("docs/tenants.md", include_str!("../../docs/tenants.md")),
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
 ];
 

@@ -15,8 +15,10 @@ use crate::http::tower::outcome::OnRequest;
 use crate::http::tower::rule_fields::LayerFields;
 use crate::http::tower::rules::ActiveRule;
 use crate::http::tower::{RateLimit, Rule, Switch};
-use crate::http::{Fields, Jitter, SetupError, Style};
+use crate::http::{ClientAddress, Fields, Jitter, SetupError, Style, extract};
+use crate::limit::Limit;
 use crate::limiter::Limiter;
+use crate::limits::{IdFormat, Limits};
 
 /// The state that all clones of a layer and its services share.
 pub(crate) struct LayerState {
@@ -57,7 +59,7 @@ pub(crate) struct LayerState {
 /// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
 /// let limiter = Limiter::new(limits);
 /// let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
-/// let layer = RateLimitLayer::builder(&limiter)
+/// let layer = RateLimitLayer::builder(&limiter) // or by_client, for this one rule
 ///     .rule(Rule::new(limiter.limit("PerClient")?, extract::client(clients)))
 ///     .build()?;
 /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
@@ -71,6 +73,37 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
+    /// Makes a layer that limits each client by its address, with a limiter of its own.
+    ///
+    /// The limit's name is `PerClient`. A [builder](Self::builder) has all other choices.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimitBuilder::build`].
+    ///
+    /// # Example: 20 requests at once, then 10 a second
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use std::time::Duration;
+    /// use axum::{Router, extract::ConnectInfo, routing::get};
+    /// use tollgate::Limit;
+    /// use tollgate::http::{ClientAddress, RateLimitLayer};
+    ///
+    /// let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
+    /// let layer = RateLimitLayer::by_client(Limit::new(20, 10, Duration::from_secs(1))?, clients)?;
+    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    /// # let _ = app;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn by_client(limit: Limit, clients: ClientAddress) -> Result<RateLimitLayer, SetupError> {
+        const NAME: &str = "PerClient";
+        let limits = Limits::builder().limit(NAME, IdFormat::IpAddress, limit)?;
+        let limiter = Limiter::new(limits.build());
+        let rule = Rule::new(limiter.limit(NAME)?, extract::client(clients));
+        RateLimitLayer::builder(&limiter).rule(rule).build()
+    }
+
     /// Starts a layer for rules of this limiter.
     ///
     /// # Example
@@ -106,6 +139,11 @@ impl RateLimitLayer {
             logs_denials: false,
             on_request: None,
         }
+    }
+
+    /// Returns the limiter, such as to start its [sweeper](Limiter::start_sweeper).
+    pub fn limiter(&self) -> &Limiter {
+        &self.state.rules.limiter
     }
 
     /// Returns the switch that this layer shares with its clones and their services.

@@ -207,10 +207,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// users.block("mallory", Duration::from_secs(3600))?;
     /// assert!(users.unblock("mallory")?);
     /// assert!(users.spend("mallory", 1)?.allowed());

@@ -16,7 +16,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limits::{Entry, Id, IdFormat, Scratch, decode, encode, with_plain_bytes};
+use crate::limits::{Entry, Id, IdFormat, Limits, Scratch, decode, encode, with_plain_bytes};
 #[cfg(feature = "tracing")]
 use crate::observe::events::LoggedKey;
 use crate::observe::stripes::Stripes;
@@ -29,7 +29,8 @@ pub(crate) use call::Call;
 /// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;
 
-/// A handle for one limit of a [`Limiter`], from [`Limiter::limit`](crate::Limiter::limit).
+/// A handle for one limit of a [`Limiter`], from [`Limiter::limit`](crate::Limiter::limit), or from [`KeyedLimit::new`] for the
+/// one limit of a limiter of its own.
 ///
 /// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set. A call for a key
 /// that the table knows formats and allocates nothing.
@@ -43,10 +44,9 @@ const GROUP: usize = 16;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-/// let users = limiter.limit("PerUser")?; // look it up once, and keep the handle
+/// let users = KeyedLimit::new("PerUser", limit)?; // look it up once, and keep the handle
 /// assert_eq!(users.spend("alice", 1)?.remaining(), Some(4));
 /// assert_eq!(users.spend(4711, 1)?.remaining(), Some(4)); // a number is an id as well
 /// # Ok::<(), tollgate::Error>(())
@@ -64,6 +64,48 @@ pub struct KeyedLimit {
 }
 
 impl KeyedLimit {
+    /// Makes a limiter with one limit, and returns the limit's handle.
+    ///
+    /// Ids are of the format [`IdFormat::String`](crate::IdFormat): text, numbers, addresses, each counted by its text. The
+    /// limiter has the default [options](crate::LimiterOptions); for others, for more limits, for overrides or another format
+    /// make a [`Limiter`]. `name` is the limit's name in metrics and reloads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] if the name is empty, or one that has a meaning of its own.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimit, Limit};
+    ///
+    /// let users = KeyedLimit::new("PerUser", Limit::new(20, 10, Duration::from_secs(1))?)?;
+    /// assert!(users.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn new(name: &str, limit: Limit) -> Result<KeyedLimit, Error> {
+        let limits = Limits::builder().limit(name, IdFormat::String, limit)?;
+        Limiter::new(limits.build()).limit(name)
+    }
+
+    /// Returns the limiter.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tollgate::sweep::SweepOptions;
+    /// use tollgate::{KeyedLimit, Limit};
+    ///
+    /// let users = KeyedLimit::new("PerUser", Limit::new(20, 10, Duration::from_secs(1))?)?;
+    /// let _sweeper = users.limiter().start_sweeper(SweepOptions::default())?;
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
     /// Charges `cost` units to the id's bucket if it has them, and returns the decision.
     ///
     /// # Errors
@@ -164,10 +206,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.check("alice", 2)?.remaining(), Some(3));
     /// assert_eq!(users.check("alice", 2)?.remaining(), Some(3)); // nothing was charged
     /// # Ok::<(), tollgate::Error>(())
@@ -191,10 +232,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert!(users.spend("alice", 5)?.allowed());
     /// assert_eq!(users.refund("alice", 1)?.remaining(), Some(1));
     /// assert!(users.refund("alice", 5)?.allowed()); // makes the bucket full
@@ -219,10 +259,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert!(users.spend("alice", 5)?.allowed());
     /// assert_eq!(users.reset("alice")?.remaining(), Some(5));
     /// # Ok::<(), tollgate::Error>(())

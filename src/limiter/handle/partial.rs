@@ -26,10 +26,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?; // a burst of 5
+    /// let users = KeyedLimit::new("PerUser", limit)?; // a burst of 5
     /// let (granted, decision) = users.spend_up_to("alice", 8)?;
     /// assert_eq!((granted, decision.remaining()), (5, Some(0)));
     /// let (granted, decision) = users.spend_up_to("alice", 8)?;
@@ -64,10 +63,9 @@ impl KeyedLimit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?; // a burst of 5
+    /// let users = KeyedLimit::new("PerUser", limit)?; // a burst of 5
     /// assert_eq!(users.drain("alice", 1)?.remaining(), Some(1));
     /// assert!(users.spend("alice", 1)?.allowed());
     /// assert!(!users.spend("alice", 1)?.allowed());
@@ -89,10 +87,9 @@ impl ScaledLimit<'_> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.scaled("0.5".parse()?).spend_up_to("alice", 99)?.0, 10);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -115,10 +112,9 @@ impl ScaledLimit<'_> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert_eq!(users.scaled("0.5".parse()?).drain("alice", 8)?.remaining(), Some(8)); // of 10
     /// # Ok::<(), tollgate::Error>(())
     /// ```

@@ -14,12 +14,11 @@ use crate::limiter::reserve::claim::Refused;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// use tollgate::{KeyedLimit, Limit};
 /// use tollgate::reserve::ReserveError;
 ///
 /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-/// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-/// let users = limiter.limit("PerUser")?;
+/// let users = KeyedLimit::new("PerUser", limit)?;
 /// assert!(users.spend("alice", 1)?.allowed());
 /// let late = users.reserve("alice", 1, Duration::from_secs(5)).unwrap_err();
 /// assert!(matches!(late, ReserveError::NotInTime { needed } if needed > Duration::from_secs(50)));
@@ -74,10 +73,9 @@ impl ReserveError {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert!(users.spend("alice", 5)?.allowed());
     /// let error = users.reserve("alice", 1, Duration::ZERO).unwrap_err();
     /// assert!(error.is_not_in_time() && !error.is_never());
@@ -93,10 +91,9 @@ impl ReserveError {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let error = users.reserve("alice", 6, Duration::MAX).unwrap_err(); // the burst is 5
     /// assert!(error.is_never() && error.needed().is_none());
     /// # Ok::<(), tollgate::Error>(())
@@ -111,10 +108,9 @@ impl ReserveError {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// users.block("mallory", Duration::from_secs(60))?;
     /// assert!(users.reserve("mallory", 1, Duration::MAX).unwrap_err().is_blocked());
     /// # Ok::<(), tollgate::Error>(())
@@ -146,10 +142,9 @@ impl ReserveError {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// assert!(users.spend("alice", 5)?.allowed());
     /// let needed = users.reserve("alice", 2, Duration::ZERO).unwrap_err().needed();
     /// assert!(needed.is_some_and(|time| time <= Duration::from_secs(12))); // a unit comes back every 6 s

@@ -18,12 +18,11 @@ use crate::limits::Id;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
 /// use tollgate::reserve::Receipt;
 ///
-/// let users = limiter.limit("PerUser")?;
+/// let users = KeyedLimit::new("PerUser", limit)?;
 /// let receipt: Receipt = users.spend_estimate("alice", 4)?.1.expect("allowed");
 /// assert_eq!(receipt.settle(1).remaining(), Some(4));
 /// # Ok::<(), tollgate::Error>(())
@@ -115,10 +114,9 @@ impl Receipt {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let (decision, receipt) = users.spend_estimate("alice", 4)?;
     /// assert_eq!(decision.remaining(), Some(1));
     /// assert_eq!(receipt.expect("allowed").settle(2).remaining(), Some(3));

@@ -20,12 +20,11 @@ use crate::util::time::saturating_ns;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
 /// use tollgate::reserve::Reservation;
 ///
-/// let users = limiter.limit("PerUser")?;
+/// let users = KeyedLimit::new("PerUser", limit)?;
 /// assert!(users.spend("alice", 5)?.allowed());
 /// let reservation: Reservation = users.reserve("alice", 1, Duration::from_secs(10))?;
 /// assert!(reservation.wait() > Duration::from_secs(1), "not granted yet");

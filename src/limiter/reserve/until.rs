@@ -73,10 +73,9 @@ where
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-/// let users = limiter.limit("PerUser")?;
+/// let users = KeyedLimit::new("PerUser", limit)?;
 /// let waiting = users.parking(Duration::from_secs(5)); // for any number of calls
 /// waiting.wait_until_allowed("alice", 5)?;
 /// assert!(waiting.wait_until_allowed("alice", 1).unwrap_err().is_not_in_time());
@@ -97,12 +96,11 @@ pub struct Waiting<'h, T> {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+/// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
 /// use tollgate::reserve::{Parking, Waiting};
 ///
-/// let users = limiter.limit("PerUser")?;
+/// let users = KeyedLimit::new("PerUser", limit)?;
 /// let waiting: Waiting<'_, Parking> = users.parking(Duration::from_secs(5));
 /// assert_eq!(waiting.wait_until_allowed("alice", 1)?.cost(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -138,12 +136,11 @@ impl KeyedLimit {
     /// ```
     /// # #[cfg(not(tollgate_loom))] {
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::{KeyedLimit, Limit};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// let limit = Limit::new(1, 1, Duration::from_millis(5))?;
-    /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
-    /// let mail = limiter.limit("Mail")?;
+    /// let mail = KeyedLimit::new("Mail", limit)?;
     /// for _ in 0..3 {
     ///     mail.until_allowed("alice", 1, Duration::from_secs(5), tokio::time::sleep).await?;
     /// }
@@ -169,12 +166,11 @@ impl KeyedLimit {
     /// ```
     /// # #[cfg(not(tollgate_loom))] {
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::{KeyedLimit, Limit};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
-    /// let mail = limiter.limit("Mail")?;
+    /// let mail = KeyedLimit::new("Mail", limit)?;
     /// let waiting =
     ///     mail.waiting(Duration::from_secs(5), tokio::time::sleep).jitter(Duration::from_millis(20));
     /// assert!(waiting.until_allowed("alice", 1).await.is_ok());
@@ -195,11 +191,10 @@ impl KeyedLimit {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::{KeyedLimit, Limit};
     ///
     /// let limit = Limit::new(1, 1, Duration::from_millis(5))?;
-    /// let limiter = Limiter::new(Limits::builder().limit("Mail", IdFormat::String, limit)?.build());
-    /// let mail = limiter.limit("Mail")?;
+    /// let mail = KeyedLimit::new("Mail", limit)?;
     /// mail.parking(Duration::from_secs(5)).wait_until_allowed("alice", 1)?;
     /// mail.parking(Duration::from_secs(5)).wait_until_allowed("alice", 1)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -217,10 +212,9 @@ impl<T> Waiting<'_, T> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let waiting = users.parking(Duration::MAX).jitter(Duration::from_millis(20));
     /// assert!(waiting.wait_until_allowed("alice", 5).is_ok(), "no wait, so no jitter");
     /// # Ok::<(), tollgate::Error>(())
@@ -242,11 +236,10 @@ impl<T: Timer> Waiting<'_, T> {
     /// ```
     /// # #[cfg(not(tollgate_loom))] {
     /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::{KeyedLimit, Limit};
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// let users = limiter.limit("PerUser")?;
+    /// let users = KeyedLimit::new("PerUser", limit)?;
     /// let waiting = users.waiting(Duration::from_secs(1), tokio::time::sleep);
     /// let receipt = waiting.until_allowed("alice", 4).await?;
     /// assert_eq!(receipt.settle(1).remaining(), Some(4));
