@@ -233,6 +233,16 @@ impl IdFormat {
             Shape::Tuple(tuple) => tuple.parts().contains(&Part::String),
         }
     }
+
+    /// Returns whether ids of the format have a name that counts as its registered domain.
+    #[cfg(feature = "boulder")]
+    pub(crate) fn has_domain(self) -> bool {
+        const DOMAIN: Part = Part::Boulder(BoulderPart::DomainOrCidr);
+        match self.shape() {
+            Shape::One(part) | Shape::Composite(part) => part == DOMAIN,
+            Shape::Tuple(tuple) => tuple.parts().contains(&DOMAIN),
+        }
+    }
 }
 
 impl TupleFormat {

@@ -72,6 +72,15 @@ pub(super) struct RoomOfLimit {
 }
 
 impl RoomOfLimit {
+    /// Whether more buckets than so many have to end before a place of the cap is left.
+    pub(super) fn lacks_more_than(&self, ends: usize) -> bool {
+        self.taken >= self.cap.saturating_add(ends)
+    }
+
+    pub(super) fn takes_common(&self) -> bool {
+        self.common > 0
+    }
+
     /// Whether a place is left.
     pub(super) fn is_any(&self) -> bool {
         self.taken < self.cap && (self.own_taken < self.own || self.common_taken < self.common)

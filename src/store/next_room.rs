@@ -51,22 +51,38 @@ impl<'t> NextRoom<'t> {
     pub(super) fn in_ns(mut self) -> Option<u64> {
         let mut wait_ns = 0;
         while !self.room.is_any() {
-            let soonest = (self.ended..self.len).min_by_key(|&at| self.buckets[at].0)?;
+            if self.room.lacks_more_than(self.len - self.ended) {
+                return None;
+            }
+            let left = (self.ended..self.len).filter(|&at| self.helps(self.buckets[at].1));
+            let soonest = left.min_by_key(|&at| self.buckets[at].0)?;
             wait_ns = self.buckets[soonest].0;
             self.end(soonest);
         }
         Some(wait_ns)
     }
 
+    /// Whether the end of a bucket whose place this limit has brings a place that is lacking.
+    fn helps(&self, of: LimitIndex) -> bool {
+        self.room.lacks_more_than(0)
+            || of == self.limit
+            || (self.room.takes_common() && self.releases_common(of))
+    }
+
+    /// Whether the end of one more bucket of a limit releases a common place.
+    fn releases_common(&self, of: LimitIndex) -> bool {
+        let ended = || self.buckets[..self.ended].iter().filter(|bucket| bucket.1 == of).count();
+        self.reservations.common_places_of(of).is_none_or(|common| common > ended())
+    }
+
     /// Counts the place of the bucket at a position as released.
     fn end(&mut self, at: usize) {
         let of = self.buckets[at].1;
-        let released = self.buckets[..self.ended].iter().filter(|bucket| bucket.1 == of).count();
         self.room.taken = self.room.taken.saturating_sub(1);
         if of == self.limit {
             self.room.own_taken = self.room.own_taken.saturating_sub(1);
         }
-        if self.reservations.common_places_of(of).is_none_or(|common| common > released) {
+        if self.releases_common(of) {
             self.room.common_taken = self.room.common_taken.saturating_sub(1);
         }
         self.buckets.swap(self.ended, at);

@@ -130,6 +130,25 @@ fn wait_is_until_enough_buckets_are_full() {
     }
 }
 
+/// In a small table a call looks at all buckets, also if the place where calls look is near the table's end, or a shard moves.
+#[test]
+fn check_and_the_next_spend_agree() {
+    for max in 12..40 {
+        for _ in 0..10 {
+            let options = options(Engine::LockFree, max).at_cap(AtCap::Deny);
+            let (limiter, hand) = limiter_with(limits(&[("A", hourly(10))]), options);
+            let a = limiter.limit("A").unwrap();
+            assert!(a.spend("soon", 1).unwrap().allowed());
+            for id in 1..max {
+                assert!(a.spend(id, 10).unwrap().allowed());
+            }
+            hand.advance(seconds(360));
+            assert!(a.check("new", 1).unwrap().allowed(), "{max}");
+            assert!(a.spend("new", 1).unwrap().allowed(), "{max}");
+        }
+    }
+}
+
 /// If no bucket tells when there is room, it is when a bucket of the default is full.
 #[test]
 fn wait_without_a_bucket_is_the_defaults() {

@@ -1,8 +1,8 @@
 //! Batches that are denied, or panic, when they have charged some of their members: they return these charges.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, KeyedLimit, Limit, Limiter, LimiterOptions};
@@ -133,18 +133,18 @@ fn denied_batch_leaves_the_spends_of_others() {
             for factor in ["1", "2", "0.5"] {
                 let (clock, hand) = Clock::manual();
                 let options = LimiterOptions::default().clock(clock).engine(engine);
-                let others = Arc::new(std::sync::OnceLock::<KeyedLimit>::new());
+                let others = Arc::new(Mutex::new(None::<KeyedLimit>));
                 let (in_rule, moves) = (others.clone(), hand.clone());
                 // The exact engine holds a lock while it asks a rule.
                 let is_exact = engine != Engine::LockFree;
                 let (limiter, [own, then]) = with_late_denial(&limit, options, move || {
                     if !is_exact {
-                        let others = in_rule.get().unwrap();
-                        assert!(others.spend("id", 2).unwrap().allowed());
+                        let others = in_rule.lock().unwrap();
+                        assert!(others.as_ref().unwrap().spend("id", 2).unwrap().allowed());
                     }
                     moves.advance(ms(1));
                 });
-                others.set(own.clone()).unwrap();
+                *others.lock().unwrap() = Some(own.clone());
                 assert!(own.spend("id", 3).unwrap().allowed());
                 let (alone, alone_hand) = limiter_with(
                     limits(&[("Own", limit.clone())]),
@@ -157,6 +157,8 @@ fn denied_batch_leaves_the_spends_of_others() {
                 alone_hand.advance(ms(1));
                 let [found, expected] = [&own, &alone].map(|it| it.check("id", 0).unwrap());
                 assert_eq!(found, expected, "{engine:?} {limit:?} {factor}");
+                // The rule, which the limiter owns, holds no handle of it any more.
+                *others.lock().unwrap() = None;
             }
         }
     }

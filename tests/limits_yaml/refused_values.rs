@@ -355,7 +355,6 @@ fn ids() {
     for (name, id) in [
         ("NewOrdersPerAccount", "007"),
         ("NewOrdersPerAccount", "lol"),
-        ("CertificatesPerDomain", "www.example.com"),
         ("CertificatesPerDomain", "8.8.8.8/32"),
         ("NewRegistrationsPerIPv6Range", "10.0.0.0/16"),
         ("NewRegistrationsPerIPAddress", "2602:080a::1"),

@@ -200,7 +200,6 @@ mod allow_reserved {
             ("NewRegistrationsPerIPv6Range", "2001:db8::/32"),
             ("NewOrdersPerAccount", "007"),
             ("CertificatesPerDomain", "fd00::1"),
-            ("CertificatesPerDomain", "www.example.com"),
         ] {
             let text = format!("- {name}: {{burst: 1, count: 1, period: 1s, ids: ['{id}']}}\n");
             assert!(allowing.text(&text).is_err(), "{id}");

@@ -210,6 +210,10 @@ CertificatesPerDomain:github.io: {burst: 4, count: 4, period: 1h}
 CertificatesPerDomain:8.8.8.8: {burst: 4, count: 4, period: 1h}
 CertificatesPerDomainPerAccount:12:a.example.co.uk: {burst: 4, count: 4, period: 1h}
 CertificatesPerDomainPerAccount:12: {burst: 4, count: 4, period: 1h}
+\"CertificatesPerDomain:*.github.io\": {burst: 4, count: 4, period: 1h}
+T: {burst: 2, count: 2, period: 1h, id: \"integer:domainOrCIDR\"}
+T:7:example.net: {burst: 4, count: 4, period: 1h}
+T:7:a.example.net: {burst: 4, count: 4, period: 1h}
 ";
     let limits = read(file).expect(file);
     let warnings = limits.warnings(november());
@@ -221,11 +225,15 @@ CertificatesPerDomainPerAccount:12: {burst: 4, count: 4, period: 1h}
             "<text>:2: CertificatesPerDomain:www.example.com: the override of www.example.com applies to no call, because www.example.com counts as example.com: write example.com".into()
         )
     );
-    assert!(of(1).1.contains("<text>:6: "), "{:?}", of(1));
-    assert!(
-        of(1).1.ends_with("because a.example.co.uk counts as example.co.uk: write example.co.uk")
-    );
-    assert_eq!(warnings.len(), 2);
+    for (at, line, ending) in [
+        (1, 6, "12:a.example.co.uk counts as 12:example.co.uk: write 12:example.co.uk"),
+        (2, 8, "*.github.io counts as github.io: write github.io"),
+        (3, 11, "7:a.example.net counts as 7:example.net: write 7:example.net"),
+    ] {
+        assert!(of(at).1.contains(&format!("<text>:{line}: ")), "{:?}", of(at));
+        assert!(of(at).1.ends_with(ending), "{:?}", of(at));
+    }
+    assert_eq!(warnings.len(), 4);
     let limiter = tollgate::Limiter::new(limits);
     let certificates = limiter.limit("CertificatesPerDomain").unwrap();
     let burst = |id: &str| certificates.limit_for(id).unwrap().unwrap().burst();

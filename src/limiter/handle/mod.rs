@@ -72,7 +72,7 @@ impl KeyedLimit {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] if the name is empty, or one that has a meaning of its own.
+    /// [`Error::is_invalid_name`] if no limit can have the name.
     ///
     /// # Example
     ///

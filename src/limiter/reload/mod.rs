@@ -131,7 +131,8 @@ impl Limiter {
         check_custom_rules(&now.limits, &limits, debt)?;
         limits.parts(inner.store.max_keys())?;
         limits.check_store_stays(&now.limits)?;
-        // A first look, so that a reload that is refused closes no limit to new handles.
+        // A first look, so that a reload that is refused closes no limit to new handles, unless the handle or the block that it
+        // is refused for comes between this look and the next.
         let blocked = forget::limits_with_blocks(inner);
         now.limits.check_removals(&limits, options.remove_missing, |index| {
             if now.tallies.of(index).handles.is_used() {

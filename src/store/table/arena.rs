@@ -52,7 +52,7 @@ impl Arena {
         let bytes = block_bytes.next_multiple_of(Block::ALIGN).checked_mul(blocks)?;
         let mut mapping = MmapMut::map_anon(bytes.checked_add(HUGE_PAGE_BYTES)?).ok()?;
         // Systems without huge pages refuse, and ordinary pages do as well.
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         let _ = mapping.advise(memmap2::Advice::HugePage);
         let padding = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES).min(HUGE_PAGE_BYTES);
         let used = mapping.get_mut(padding..padding + bytes)?;

@@ -130,7 +130,7 @@ impl Block {
 }
 
 /// Returns the size of a page; `None` where the system takes back mappings only as a whole.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn page_bytes() -> Option<usize> {
     #[expect(unsafe_code, reason = "a call of the system's library")]
     // SAFETY: the call takes a number and touches no memory.
@@ -138,7 +138,7 @@ fn page_bytes() -> Option<usize> {
     usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 fn page_bytes() -> Option<usize> {
     None
 }
@@ -151,7 +151,7 @@ fn page_bytes() -> Option<usize> {
 /// # Safety
 ///
 /// - No thread uses these bytes any more.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 #[expect(unsafe_code, reason = "memory that changes by itself")]
 pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Option<usize> {
     let page_bytes = page_bytes()?;
@@ -171,7 +171,7 @@ pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Opt
 /// # Safety
 ///
 /// - As for Linux.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 #[expect(unsafe_code, reason = "the same signature on all systems")]
 pub(super) unsafe fn give_back(_: &MmapMut, _: usize, _: usize) -> Option<usize> {
     None
@@ -222,7 +222,7 @@ mod tests {
                 assert!(mapping.iter().all(|byte| *byte == 0));
                 mapping.fill(1);
             }
-            let is_mapped = cfg!(target_os = "linux") && bytes >= MAPPED_BYTES;
+            let is_mapped = cfg!(all(target_os = "linux", not(miri))) && bytes >= MAPPED_BYTES;
             let pieces = if is_mapped { bytes.div_ceil(PIECE_BYTES) } else { 1 };
             let shrunk = (0..100).take_while(|_| block.shrink(PIECE_BYTES)).count();
             assert_eq!(shrunk, pieces - 1, "{bytes} bytes");

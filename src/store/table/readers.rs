@@ -208,7 +208,7 @@ fn heavy_fence() -> bool {
 pub(super) use system::prepare;
 
 /// The system call.
-#[cfg(all(not(tollgate_loom), target_os = "linux"))]
+#[cfg(all(not(tollgate_loom), target_os = "linux", not(miri)))]
 mod system {
     use std::sync::OnceLock;
 
@@ -243,7 +243,7 @@ mod system {
     }
 }
 
-#[cfg(not(any(tollgate_loom, target_os = "linux")))]
+#[cfg(not(any(tollgate_loom, all(target_os = "linux", not(miri)))))]
 mod system {
     pub(in super::super) fn prepare() {}
 

@@ -83,6 +83,8 @@ impl Table {
         let floor_ns = self.raise_floor(now_ns);
         let mut swept = Swept::default();
         let mut freed_at = 0;
+        // Where a call's step began, once it has come to the table's end.
+        let (mut from, mut ends_at) = (None, None);
         while swept.looked_at < slots.max(1) {
             if uncharged == Uncharged::Evict && swept.looked_at - freed_at >= FREE_EVERY_SLOTS {
                 self.memory().free_large_piece();
@@ -91,6 +93,10 @@ impl Table {
             // Relaxed: only a position. Two steps at once may sweep the same slots.
             let bits = self.written.cursor.load(Ordering::Relaxed);
             let mut cursor = Cursor::from_bits(bits);
+            if ends_at.is_some_and(|end| bits >= end) {
+                break;
+            }
+            let from = *from.get_or_insert(bits);
             let max_slots = SLOTS_PER_PART.min(slots.max(1));
             if self.sweep_part(&mut cursor, max_slots, floor_ns, rules, uncharged, &mut swept) {
                 cursor = Cursor { shard: cursor.shard + 1, slot: 0 };
@@ -109,7 +115,11 @@ impl Table {
             );
             if finished && moved.is_ok() {
                 swept.finished = true;
-                break;
+                // A call goes on at the table's start, up to where it began.
+                if uncharged == Uncharged::Evict || from == 0 || ends_at.is_some() {
+                    break;
+                }
+                ends_at = Some(from);
             }
         }
         swept
@@ -171,37 +181,63 @@ impl Table {
             return None;
         }
         let at_ns = now_ns.max(self.floor_ns());
-        // Relaxed: only a position.
-        let Cursor { mut shard, mut slot } =
-            Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
         let mut next = NextRoom::new(&self.written.reservations, tag)?;
-        let mut looks = 0;
+        // Relaxed: only a position.
+        let from = Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
+        let mut cursor = Cursor { ..from };
         let is_near = self.written.reservations.is_nearly_full();
-        let most = LOOKS_AT_CAP + if is_near { LOOKS_NEAR_CAP } else { 0 };
-        while looks < most && !next.is_now() && shard < self.shards.len() {
-            let guard = pin();
-            let view = self.shards[shard].view(&guard);
-            // A sweep drops no cell of a shard that moves.
-            let is_still = !view.is_migrating();
-            let segment =
-                view.newest().filter(|it| is_still && it.generation() == rules.generation());
-            let Some(segment) = segment.filter(|segment| slot < segment.slots()) else {
-                (shard, slot, looks) = (shard + 1, 0, looks + 1);
-                continue;
-            };
-            let slot_at = segment.slot(0, slot);
-            if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
-                (slot_at.contents(), slot_at.word())
-            {
-                let (key, own) = (CellKey::Fingerprint(fingerprint), slot_at.tag());
-                next.add(own, || rules.full_in_ns(key, own, word, at_ns));
+        for step in [if is_near { LOOKS_NEAR_CAP } else { 0 }, LOOKS_AT_CAP] {
+            let mut looked_at = 0;
+            while looked_at < step && !next.is_now() && cursor.shard < 2 * self.shards.len() {
+                looked_at += self.look_at_part(&mut cursor, (&from, step), at_ns, rules, &mut next);
             }
-            (slot, looks) = (slot + 1, looks + 1);
         }
         match next.in_ns()? {
             0 => Some(0),
             full_ns => Some(full_ns.saturating_add(at_ns - now_ns)),
         }
+    }
+
+    /// Adds the buckets of the slots that the next part of a call's sweep looks at, and returns their number, and one for the end
+    /// of a shard. The cursor goes on beyond the last shard, up to where the sweep began, `from`.
+    fn look_at_part(
+        &self,
+        cursor: &mut Cursor,
+        (from, max_slots): (&Cursor, usize),
+        at_ns: u64,
+        rules: &impl Rules,
+        next: &mut NextRoom<'_>,
+    ) -> usize {
+        let guard = pin();
+        let shards = self.shards.len();
+        let is_last = cursor.shard >= shards + from.shard;
+        let view = self.shards[cursor.shard % shards].view(&guard);
+        let is_now = |it: &Segment<'_>| it.generation() == rules.generation();
+        let segment = view.newest().filter(is_now);
+        let slots = segment.map_or(0, Segment::slots);
+        let end = if is_last { from.slot.min(slots) } else { slots };
+        let to = (cursor.slot + max_slots).min(end);
+        let newest = (cursor.slot..to).filter_map(|at| Some(segment?.slot(0, at)));
+        // A sweep moves the cells of the old segment first.
+        let old = if cursor.slot == 0 { view.old().filter(is_now) } else { None };
+        let moving = (0..old.map_or(0, Segment::slots)).filter_map(|at| Some(old?.slot(0, at)));
+        for slot in newest.chain(moving.take(CHUNK)) {
+            if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
+                (slot.contents(), slot.word())
+            {
+                let (key, own) = (CellKey::Fingerprint(fingerprint), slot.tag());
+                next.add(own, || rules.full_in_ns(key, own, word, at_ns));
+            }
+        }
+        let looked_at = to.saturating_sub(cursor.slot);
+        cursor.slot = to;
+        if to < end {
+            return looked_at;
+        }
+        // Beyond all shards once more: the sweep has come to where it began.
+        let shard = if is_last { 2 * shards } else { cursor.shard + 1 };
+        *cursor = Cursor { shard, slot: 0 };
+        looked_at + 1
     }
 
     /// Returns whether a smaller segment has room for the cells.

@@ -1,23 +1,23 @@
 //! Warns of overrides for a name below a registered domain, where calls count by the domain.
 
-use crate::limits::IdFormat;
-use crate::limits::format;
+use crate::limits::Id;
+use crate::limits::format::{self, Scratch};
 use crate::limits::registry::entries::OverrideEntry;
 
 impl OverrideEntry<'_> {
-    /// Returns the warning if the id is a name that each call counts as another one.
+    /// Returns the warning if each call with the id counts as another id.
     pub(super) fn below_domain(&self) -> Option<String> {
-        let (format, id) = (self.limit_entry().format(), self.id_bytes());
-        let rest = match format {
-            IdFormat::DomainOrCidr => id,
-            IdFormat::RegIdDomainOrCidr => id.get(size_of::<u64>()..)?,
-            _ => return None,
-        };
-        if format::address_of(format, rest).is_some() {
+        let format = self.limit_entry().format();
+        if !format.has_domain() {
             return None;
         }
-        let name = format::name_of(format, rest)?;
-        let domain = format::registered_domain(name).filter(|domain| *domain != name)?;
-        Some(format!("applies to no call, because {name} counts as {domain}: write {domain}"))
+        let (id, mut scratch) = (self.id(), Scratch::new());
+        // An account alone is no id of a call.
+        let of_call = format::encode(format, Id::Text(&id), &mut scratch).ok()?;
+        if of_call == self.id_bytes() {
+            return None;
+        }
+        let other = format::decode(format, of_call);
+        Some(format!("applies to no call, because {id} counts as {other}: write {other}"))
     }
 }
