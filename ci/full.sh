@@ -12,7 +12,7 @@ tests() {
     step "what a file may say of shared limits in a program that has none"
     cargo test -p tollgate --no-default-features --features boulder,yaml --test limits_yaml --quiet sharing_without
     step "the tests at full size"
-    TOLLGATE_FULL_SIZE=1 TOLLGATE_STORES=$(ci/stores.sh) cargo test --release --all-features --lib --tests
+    TOLLGATE_FULL_SIZE=1 TOLLGATE_STORES=$(ci/stores.sh) cargo test --all-features --lib --tests
     step "the scripts of shared limits beside the rules, 100,000 batches on each server"
     TOLLGATE_STORES=$(ci/stores.sh) TOLLGATE_STORE_BATCHES=100000 cargo test --all-features --lib valkey -- --nocapture
     step "nodes with leases and lost messages, 1,000,000 units"
