@@ -51,6 +51,8 @@ models() {
 instrumented() {
     step "fuzz, 5 minutes a target"
     ci/fuzz.sh 300
+    step "miri"
+    ci/miri.sh
     step "the address sanitizer"
     ci/sanitize.sh asan
     step "the thread sanitizer"
