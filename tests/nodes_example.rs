@@ -1,6 +1,8 @@
 //! Runs the program `examples/http_nodes.rs`: two servers that share a limit in a real store.
 #![cfg(all(feature = "tower", feature = "valkey", feature = "yaml"))]
 
+#[path = "support/full_size.rs"]
+mod full_size;
 #[path = "axum_example/server.rs"]
 mod program;
 #[path = "../src/shared/valkey/tests/server.rs"]

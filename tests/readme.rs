@@ -98,14 +98,6 @@ fn framework_programs_are_those_of_the_package() {
 }
 
 #[test]
-fn local_limits_of_nodes_admit_too_much() {
-    let output = run(shown(NODES)[0].command);
-    let is_over =
-        |line: &String| line.contains("RequestsPerClient | local") && line.contains(" 844 ");
-    assert!(output.iter().any(is_over), "{output:#?}");
-}
-
-#[test]
 fn every_command_is_run_by_a_test() {
     for one in all_shown() {
         let run_here = [TRACE, REPORT, OPERATOR, API, NODES, RULES];

@@ -4,7 +4,7 @@
 #[path = "../../../tests/readme/pages.rs"]
 mod pages;
 
-use pages::{OPERATOR, README, REPORT, RULES, TRACE, run, shown};
+use pages::{NODES, OPERATOR, README, REPORT, RULES, TRACE, run, shown};
 
 /// The part of a command that a test replaces by [`BINARY`].
 const TOLLGATE: &str = "cargo run --release -- ";
@@ -49,4 +49,12 @@ fn the_operators_commands_give_their_output() {
         let command = one.command.replace(TOLLGATE, BINARY);
         assert_eq!(run(&command), one.output, "{}", one.command);
     }
+}
+
+#[test]
+fn local_limits_of_nodes_admit_too_much() {
+    let output = run(&shown(NODES)[0].command.replace(TOLLGATE, BINARY));
+    let is_over =
+        |line: &String| line.contains("RequestsPerClient | local") && line.contains(" 844 ");
+    assert!(output.iter().any(is_over), "{output:#?}");
 }

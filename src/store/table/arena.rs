@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 use super::block::Block;
 use crate::util::fault::{self, Fault};
@@ -21,7 +21,7 @@ pub(super) struct Arena {
     free: FreeBlocks,
     /// Whether the table is being dropped, so that no block is used again.
     is_ending: Switch,
-    mapping: MmapMut,
+    mapping: MmapRaw,
 }
 
 // SAFETY: an arena hands out addresses and does not use the memory after it is made. It belongs to
@@ -58,7 +58,9 @@ impl Arena {
         let used = mapping.get_mut(padding..padding + bytes)?;
         // A page gets memory when it is written.
         used.iter_mut().step_by(MIN_PAGE_BYTES).for_each(|byte| *byte = 0);
-        let start = NonNull::new(used.as_mut_ptr())?;
+        // From here on no reference covers the mapping: its blocks have owners.
+        let mapping = MmapRaw::from(mapping);
+        let start = NonNull::new(mapping.as_mut_ptr().wrapping_add(padding))?;
         let (free, is_ending) = (FreeBlocks::new(blocks), Switch::new(false));
         Some(Arc::new(Arena { start, block_bytes, free, is_ending, mapping }))
     }

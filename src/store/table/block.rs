@@ -9,7 +9,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 use super::arena::ArenaBlock;
 use super::region::RegionBlock;
@@ -32,7 +32,7 @@ enum Backing {
 
 /// A mapping, whose first `left` bytes have not gone back to the system.
 struct MappedBlock {
-    mapping: MmapMut,
+    mapping: MmapRaw,
     left: usize,
 }
 
@@ -68,6 +68,7 @@ impl Block {
         {
             // The mapping has whole pages.
             let left = page_bytes().map_or(bytes, |page_bytes| bytes.next_multiple_of(page_bytes));
+            let mapping = MmapRaw::from(mapping);
             return Block { backing: Backing::Mapped(MappedBlock { mapping, left }), bytes };
         }
         // The heap may still have memory when the system maps none.
@@ -153,7 +154,7 @@ fn page_bytes() -> Option<usize> {
 /// - No thread uses these bytes any more.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[expect(unsafe_code, reason = "memory that changes by itself")]
-pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Option<usize> {
+pub(super) unsafe fn give_back(mapping: &MmapRaw, from: usize, to: usize) -> Option<usize> {
     let page_bytes = page_bytes()?;
     // A mapping begins with a page.
     let (from, to) = (from.next_multiple_of(page_bytes), to / page_bytes * page_bytes);
@@ -173,7 +174,7 @@ pub(super) unsafe fn give_back(mapping: &MmapMut, from: usize, to: usize) -> Opt
 /// - As for Linux.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 #[expect(unsafe_code, reason = "the same signature on all systems")]
-pub(super) unsafe fn give_back(_: &MmapMut, _: usize, _: usize) -> Option<usize> {
+pub(super) unsafe fn give_back(_: &MmapRaw, _: usize, _: usize) -> Option<usize> {
     None
 }
 
@@ -211,6 +212,14 @@ impl Drop for HeapBlock {
 mod tests {
     use super::*;
 
+    fn bytes_of(mapping: &mut MmapRaw) -> &mut [u8] {
+        #[expect(unsafe_code, reason = "what a segment does")]
+        // SAFETY: the test owns the mapping, which is borrowed exclusively.
+        unsafe {
+            std::slice::from_raw_parts_mut(mapping.as_mut_ptr(), mapping.len())
+        }
+    }
+
     #[test]
     fn blocks_are_aligned_zeroed_and_freed_in_pieces() {
         const PIECE_BYTES: usize = 16 << 10;
@@ -219,8 +228,9 @@ mod tests {
             assert_eq!(block.start().align_offset(Block::ALIGN), 0, "{bytes} bytes");
             assert_eq!(matches!(block.backing, Backing::Mapped(_)), bytes >= MAPPED_BYTES);
             if let Backing::Mapped(MappedBlock { mapping, .. }) = &mut block.backing {
-                assert!(mapping.iter().all(|byte| *byte == 0));
-                mapping.fill(1);
+                let zeroes = bytes_of(mapping);
+                assert!(zeroes.iter().all(|byte| *byte == 0));
+                zeroes.fill(1);
             }
             let is_mapped = cfg!(all(target_os = "linux", not(miri))) && bytes >= MAPPED_BYTES;
             let pieces = if is_mapped { bytes.div_ceil(PIECE_BYTES) } else { 1 };
@@ -231,9 +241,9 @@ mod tests {
                 if is_mapped { left <= PIECE_BYTES } else { left == bytes },
                 "{left} of {bytes}"
             );
-            if let Backing::Mapped(MappedBlock { mapping, .. }) = &block.backing {
-                assert!(mapping[..left].iter().all(|byte| *byte == 1));
-                let back = mapping.get(left..).unwrap_or_default();
+            if let Backing::Mapped(MappedBlock { mapping, .. }) = &mut block.backing {
+                let (kept, back) = bytes_of(mapping).split_at(left.min(bytes));
+                assert!(kept.iter().all(|byte| *byte == 1));
                 assert!(back.iter().all(|byte| *byte == 0), "new pages from the system");
             }
         }

@@ -7,14 +7,14 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 use super::block::{Block, MAPPED_BYTES, give_back};
 
 /// A mapping that is freed with the last of its blocks.
 struct Region {
     start: NonNull<u8>,
-    mapping: MmapMut,
+    mapping: MmapRaw,
 }
 
 // SAFETY: a region hands out its address and does not use it. The memory belongs to the region's
@@ -51,7 +51,7 @@ const SIZES: usize = (MAPPED_BYTES.ilog2() - MIN_LOG2) as usize;
 
 impl Region {
     fn new() -> Option<Arc<Region>> {
-        let mut mapping = MmapMut::map_anon(REGION_BYTES).ok()?;
+        let mapping = MmapRaw::from(MmapMut::map_anon(REGION_BYTES).ok()?);
         let start = NonNull::new(mapping.as_mut_ptr())?;
         Some(Arc::new(Region { start, mapping }))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Commands, cmd};
 
-use super::server::{Server, with_each};
+use super::server::{Server, with_all};
 use super::wait_until;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
@@ -71,7 +71,7 @@ fn keys(server: &Server) -> Vec<String> {
 
 #[test]
 fn a_node_goes_on_with_boulders_buckets() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let mut connection = server.connection();
         let (s, us): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
@@ -100,7 +100,7 @@ fn a_node_goes_on_with_boulders_buckets() {
 
 #[test]
 fn values_of_boulder_are_read() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let mut connection = server.connection();
         let node = node(&server, "boulder");
@@ -123,7 +123,7 @@ fn values_of_boulder_are_read() {
 
 #[test]
 fn other_formats_leave_boulders_keys_alone() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let node = node(&server, "tollgate");
         assert!(
@@ -135,7 +135,7 @@ fn other_formats_leave_boulders_keys_alone() {
 
 #[test]
 fn refunds_leave_numbers_that_boulder_reads() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let mut connection = server.connection();
         let node = node(&server, "boulder");
@@ -153,7 +153,7 @@ fn refunds_leave_numbers_that_boulder_reads() {
 
 #[test]
 fn estimates_of_boulders_buckets_are_settled() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let node = node(&server, "boulder");
         let orders = node.shared("NewOrdersPerAccount").unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Connection;
 
 use super::model::{Model, Numbers};
-use super::server::{Server, with_each};
+use super::server::{Server, with_all};
 use super::{options, wait_until};
 use crate::clock::{Clock, ManualClock};
 use crate::decision::Decision;
@@ -456,7 +456,7 @@ fn calls() -> u64 {
 
 #[test]
 fn histories_keep_the_bound_of_one_node() {
-    with_each(|binary| {
+    with_all(|binary| {
         let seen = histories(&Server::start(binary), calls(), Planted::Nothing).unwrap();
         println!("{} calls: {seen:?} cancels, returns and waits", calls());
         assert!(seen.iter().all(|&count| count > calls() / 400), "{seen:?}");
@@ -466,7 +466,7 @@ fn histories_keep_the_bound_of_one_node() {
 /// The checks themselves: both of them see a unit that is returned twice.
 #[test]
 fn units_returned_twice_are_seen() {
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         for planted in [Planted::Twice, Planted::TwiceUnseen] {
             let seen = histories(&server, FEW_CALLS, planted);

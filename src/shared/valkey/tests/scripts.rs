@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Commands, Connection};
 
-use super::server::{Server, with_each};
+use super::server::{Server, with_all};
 use super::{charge, options, run, secondly, wait_until_connected};
 use crate::limit::{Factor, Limit};
 use crate::random::Random;
@@ -453,7 +453,7 @@ fn shown(texts: &[Option<Box<[u8]>>]) -> Vec<String> {
 #[test]
 fn scripts_decide_and_write_as_the_rules() {
     let batches = std::env::var("TOLLGATE_STORE_BATCHES").ok().and_then(|text| text.parse().ok());
-    with_each(|binary| {
+    with_all(|binary| {
         let server = Server::start(binary);
         let mut world = World::new(&server, 0x7011_6a7e);
         for _ in 0..batches.unwrap_or(FEW_BATCHES) {

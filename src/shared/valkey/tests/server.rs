@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use redis::Connection;
 
+use crate::full_size::full_size;
+
 /// A server in its own folder, on a port of loopback. Killed when it is dropped.
 pub(super) struct Server {
     binary: PathBuf,
@@ -19,15 +21,25 @@ pub(super) struct Server {
     child: Child,
 }
 
-/// Calls `test` with each server program: those that `TOLLGATE_STORES` lists, else those in `PATH`.
+/// Calls `test` with the first server program of those that `TOLLGATE_STORES` lists, else of those in `PATH`; at full size with
+/// each of them.
 pub(super) fn with_each(test: impl Fn(&Path)) {
+    with(full_size(1, usize::MAX), test);
+}
+
+/// Calls `test` with each of them: for what versions of the servers may do in different ways.
+pub(super) fn with_all(test: impl Fn(&Path)) {
+    with(usize::MAX, test);
+}
+
+fn with(most: usize, test: impl Fn(&Path)) {
     let binaries = binaries();
     if binaries.is_empty() {
         left_out(
             "a test against Valkey or Redis: there is no server in PATH, and none in TOLLGATE_STORES",
         );
     }
-    for binary in binaries {
+    for binary in binaries.into_iter().take(most) {
         println!("with {}", binary.display());
         test(&binary);
     }

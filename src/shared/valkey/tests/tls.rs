@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::server::{Server, free_port, left_out, with_each};
+use super::server::{Server, free_port, left_out, with_all};
 use super::shards::Shards;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
@@ -53,7 +53,7 @@ fn has_tls(binary: &Path) -> bool {
 }
 
 fn with_each_of_tls(test: impl Fn(&Path)) {
-    with_each(|binary| match has_tls(binary) {
+    with_all(|binary| match has_tls(binary) {
         true => test(binary),
         false => left_out(&format!("TLS on {}, which was built without it", binary.display())),
     });
