@@ -50,8 +50,8 @@ impl Limiter {
     /// Replaces the limits while calls go on. A [`CarryOver`] in place of options says how the buckets' debts are carried
     /// over.
     ///
-    /// A bucket follows the name of its limit. Handles stay valid. A call, and also a batch, sees all old limits or all
-    /// new ones.
+    /// A bucket belongs to the name of its limit, so it stays with the name. Handles stay valid. Each call, also a batch, is
+    /// decided by the old limits alone or by the new ones alone.
     ///
     /// # Limits that go
     ///

@@ -9,9 +9,9 @@ use crate::store::key::LimitIndex;
 const FREE: &str = " (free)";
 
 impl Limits {
-    /// Gives each limit the index that its name has among `names`, because fingerprints depend on it. For a name that
-    /// no limit has, `kept_format` may return the format of its ids: its index then has a limit with that name that
-    /// limits nothing. The other limits take the free indices, and then those after the last.
+    /// Gives each limit the index that its name has in `names`, the list of a snapshot: fingerprints depend on the index. A name
+    /// of the list without a limit gets one that limits nothing if `kept_format` returns the format of its ids; else its index
+    /// is free. Limits that the list lacks take the free indices, then new ones.
     pub(crate) fn in_places_of<'a>(
         mut self,
         names: impl Iterator<Item = &'a str>,

@@ -32,7 +32,8 @@ fn migrating(guard: &Guard) -> Shard {
     shard
 }
 
-/// Excluded: a reader that has found the old segment through the shard reads it after it was freed.
+/// A reader finds the old segment through the shard while another thread retires it. The model fails if the reader reads it after
+/// it was freed.
 fn read_vs_retire_model(retire_first: bool) {
     let collector = Collector::new();
     let main = collector.register();

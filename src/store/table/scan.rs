@@ -111,8 +111,8 @@ fn words<'g>(segment: Segment<'g>) -> impl Iterator<Item = (Fingerprint, &'g Slo
         !fault::active(Fault::ScanInOrder) && fingerprint.home(segment.log2()) > at
     };
     let before_the_end = words_of(slots()).filter(move |&(at, it)| !is_wrapped(at, it.0));
-    // A search ends at a vacant slot, so no key has gone on beyond the first one. A word that moves
-    // to a slot which was still vacant here was met where it came from.
+    // A key whose search began near the end is in the first slots, before the first vacant one: a search ends there. A word that
+    // moves to that vacant slot meanwhile was read at its old place already.
     let from_the_start = slots().take_while(|(_, slot)| slot.contents() != SlotContents::Vacant);
     let wrapped = words_of(from_the_start).filter(move |&(at, it)| is_wrapped(at, it.0));
     let wrapped = wrapped.inspect(|_| coverage::hit(Race::ScannedWrapped));

@@ -38,7 +38,7 @@ pub(crate) struct WayResult {
 pub(crate) struct LimitResult {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
-    /// The units that the nodes allowed, and that one node by itself would not have had for these calls.
+    /// The units that the nodes allowed for these calls beyond those that one node with all calls would have allowed.
     pub(crate) over_admission: u64,
     /// The mean of the waits that denials named.
     pub(crate) mean_wait_ns: u64,
