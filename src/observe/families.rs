@@ -32,7 +32,7 @@ impl Counters {
             add_shared(store, self.is_counting, by_outcome, &mut add);
         }
         if self.is_counting {
-            add("tollgate_errors_total", Counter, "Calls that failed: a bad id, or a cost above the burst.",
+            add("tollgate_errors_total", Counter, "Calls that failed, such as by a bad id or a cost above the burst.",
                 self.by_limit(|limit| Some(limit.errors)));
         }
         #[cfg(feature = "tower")]

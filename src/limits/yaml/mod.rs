@@ -51,8 +51,8 @@ use source::Source;
 /// also for those with overrides; the parameters may then be omitted.
 ///
 /// A default may also have a [`mode`](crate::limits::LimitMode), `enforce` or `shadow`; if it is enforced, a `shadow`
-/// limit, which only counts the calls that it would deny; and a `max_debt`, the units that a bucket may owe beyond its
-/// burst. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
+/// limit, which only counts the calls that it would deny; a `max_debt`, the units that a bucket may owe beyond its
+/// burst; and [`max_keys`](crate::limits::LimitOptions::max_keys), its own part of the limiter's. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
 /// through the end of that day, UTC. In a list, an id may have its own comment, owner and day, which take precedence
 /// over the list's:
 ///
