@@ -54,7 +54,7 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
         // Acquire: pairs with the Release below. A call that reads another call's charge also sees what that call has
-        // recorded before it, such as its factor (model `spend_with_factor_vs_sweep`).
+        // seen and recorded before it, such as the time of a clock that is a number in memory.
         let mut word = self.0.load(relaxed_if(Fault::UpdateRelaxed, Ordering::Acquire));
         loop {
             let (new, result) = step(word);
