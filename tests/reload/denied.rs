@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use tollgate::limits::OverrideOptions;
@@ -107,17 +108,21 @@ fn left(
 /// Checks that a denied batch leaves what `charge` leaves in its place. A reload beside a call of the lock-free table waits for
 /// that call. The exact engine has a lock while it asks a rule, so that the hook may only move the clock there.
 fn is_as(charge: Charge, change: Change, carry_over: CarryOver) {
-    for make in ALGORITHMS {
-        for engine in ENGINES {
-            let is_lock_free = engine == Engine::LockFree;
-            if is_lock_free || change == Change::End {
-                let others = if is_lock_free { 4 } else { 0 };
-                let left = |charge| left(make, (change, charge, others), (carry_over, engine));
-                let (found, expected) = (left(Charge::DeniedBatch), left(charge));
-                assert_eq!(found, expected, "{engine:?} {:?} {change:?} {carry_over:?}", make(20));
-            }
+    let of = |make, engine| {
+        let is_lock_free = engine == Engine::LockFree;
+        if is_lock_free || change == Change::End {
+            let others = if is_lock_free { 4 } else { 0 };
+            let left = |charge| left(make, (change, charge, others), (carry_over, engine));
+            let (found, expected) = (left(Charge::DeniedBatch), left(charge));
+            assert_eq!(found, expected, "{engine:?} {:?} {change:?} {carry_over:?}", make(20));
         }
-    }
+    };
+    // A reload in a call waits for that call for a while.
+    thread::scope(|scope| {
+        for make in ALGORITHMS {
+            scope.spawn(move || ENGINES.into_iter().for_each(|engine| of(make, engine)));
+        }
+    });
 }
 
 /// Its units are in the word in units of another limit. They stay charged, as those of an allowed batch.
