@@ -53,8 +53,8 @@ impl Cell {
     /// and each repeat is due to another call's admission, refund or reset.
     #[inline(always)]
     pub(crate) fn update<T>(&self, mut step: impl FnMut(u64) -> (Option<u64>, T)) -> (u64, T) {
-        // Acquire: pairs with the Release below. A call that reads another call's charge also sees what that call has
-        // seen and recorded before it, such as the time of a clock that is a number in memory.
+        // Acquire: pairs with the Release below. A call that reads another call's charge then reads a clock that
+        // is a number in memory no earlier than that call did.
         let mut word = self.0.load(relaxed_if(Fault::UpdateRelaxed, Ordering::Acquire));
         loop {
             let (new, result) = step(word);
@@ -76,7 +76,8 @@ impl Cell {
             self.0.store(new, Ordering::Relaxed);
             return Ok(());
         }
-        // Release: publishes the reading of the clock that the caller made, for the pair in `update`.
+        // Release: publishes what the caller has recorded before its charge, such as its factor, for a sweep that reads the word
+        // (model `spend_with_factor_vs_sweep`), and its reading of the clock, for the pair in `update`.
         // Acquire on failure: as there.
         let (stored, lost) = (
             relaxed_if(Fault::UpdateRelaxed, Ordering::Release),

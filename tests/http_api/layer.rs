@@ -194,6 +194,28 @@ async fn a_rule_applies_to_its_requests() {
 }
 
 #[tokio::test]
+async fn by_client_limits_each_address_by_itself() {
+    let limit = Limit::new(2, 1, Duration::from_secs(3_600)).unwrap();
+    let layer = RateLimitLayer::by_client(limit, ClientAddress::new()).unwrap();
+    let inner = Counter::default();
+    let from = |address: &str| {
+        let mut from = request(&[]);
+        from.extensions_mut().insert(Peer::Address(address.parse().unwrap()));
+        from
+    };
+    for (address, status) in [
+        ("192.0.2.1", StatusCode::OK),
+        ("192.0.2.1", StatusCode::OK),
+        ("192.0.2.1", StatusCode::TOO_MANY_REQUESTS),
+        ("192.0.2.2", StatusCode::OK),
+    ] {
+        assert_eq!(ask(&layer, &inner, from(address)).await.status, status, "{address}");
+    }
+    assert_eq!(layer.limiter().stats().cells, 2);
+    assert_eq!(layer.limiter().limits().names().next(), Some("PerClient"));
+}
+
+#[tokio::test]
 async fn unknown_client_is_an_error_without_shared_bucket() {
     let (limiter, _hand) = limiter();
     let clients = extract::client(ClientAddress::new());

@@ -1,6 +1,7 @@
 //! The limiter: its promises, one behaviour a test, on each engine; explanations; any clock.
 #![allow(clippy::duplicate_mod, reason = "cases.rs runs once on each engine")]
 
+mod any_cap_wait;
 mod any_clock;
 mod cap;
 mod cap_wait;

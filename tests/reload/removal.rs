@@ -325,35 +325,6 @@ fn blocks_keep_their_limits_name() {
     }
 }
 
-/// What refuses a reload is seen before a limit is closed to new handles.
-#[test]
-fn refused_reload_closes_no_limit_meanwhile() {
-    for engine in ENGINES {
-        let (limiter, _hand) = limiter(ab(), engine);
-        let _ = limiter.limit("A").unwrap().block("x", seconds(100)).unwrap();
-        let (reloads, is_done) = (AtomicU32::new(0), AtomicBool::new(false));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    // With a handle of another thread the limit is not missed: its format is.
-                    let _ = limiter.reload(by_address_with_b()).unwrap_err();
-                    reloads.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            let mut found = 0;
-            while found < 20_000 || reloads.load(Ordering::Relaxed) < 2_000 {
-                let handle = limiter.limit("A");
-                found += 1;
-                if handle.is_err() {
-                    is_done.store(true, Ordering::Relaxed);
-                }
-                let _ = handle.unwrap();
-            }
-            is_done.store(true, Ordering::Relaxed);
-        });
-    }
-}
-
 /// The indices of a snapshot's limits that are gone, or that a reload removes before or after, mix up no buckets.
 #[cfg(feature = "snapshot")]
 #[test]
@@ -464,22 +435,29 @@ fn limit_of_overrides_alone_is_not_lost() {
     assert_eq!(removed, ["NewOrdersPerAccount"]);
 }
 
-/// A limit that nobody used was unknown for the time of a reload that was refused for another.
+/// A reload that another limit's handle refuses, or blocks of the limit, closed the limit for a moment.
 #[test]
 fn refused_reload_leaves_limits_known() {
-    let (limiter, _hand) = limiter(ab(), ENGINES[0]);
-    let _a = limiter.limit("A").unwrap();
-    let ends = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ends.load(Ordering::Relaxed) {
-                assert!(limiter.reload(limits(&[])).is_err(), "A is in use");
-            }
+    let (used, _hand) = limiter(ab(), ENGINES[0]);
+    let _a = used.limit("A").unwrap();
+    let (blocked, _hand) = limiter(ab(), ENGINES[0]);
+    let _ = blocked.limit("A").unwrap().block("x", seconds(100)).unwrap();
+    let none = || limits(&[]);
+    for (limiter, name, new) in
+        [(used, "B", &none as &(dyn Fn() -> Limits + Sync)), (blocked, "A", &by_address_with_b)]
+    {
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    assert!(limiter.reload(new()).is_err(), "{name}");
+                }
+            });
+            let lost = (0..100_000).filter(|_| limiter.limit(name).is_err()).count();
+            ends.store(true, Ordering::Relaxed);
+            assert_eq!(lost, 0, "of 100,000 calls for {name}");
         });
-        let lost = (0..100_000).filter(|_| limiter.limit("B").is_err()).count();
-        ends.store(true, Ordering::Relaxed);
-        assert_eq!(lost, 0, "of 100,000 calls");
-    });
+    }
 }
 
 /// Nothing is carried over to ids of another format, so another algorithm has nothing to read.

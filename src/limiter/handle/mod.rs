@@ -29,8 +29,8 @@ pub(crate) use call::Call;
 /// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;
 
-/// A handle for one limit of a [`Limiter`], from [`Limiter::limit`](crate::Limiter::limit), or from [`KeyedLimit::new`] for the
-/// one limit of a limiter of its own.
+/// A handle for one limit of a [`Limiter`], from [`Limiter::limit`](crate::Limiter::limit), or from [`KeyedLimit::new`], which makes
+/// the limiter as well.
 ///
 /// Calls take an id in its natural type: `&str`, `u64`, an address, `(u64, &str)`, an identifier set. A call for a key
 /// that the table knows formats and allocates nothing.

@@ -17,6 +17,7 @@ use crate::util::sync::{Ordering, Switch};
 use crate::util::work::take_cells;
 
 const NAME: &str = "CertificatesPerDomainPerAccount";
+
 fn ids() -> u64 {
     full_size(100_000, 1_000_000)
 }

@@ -245,7 +245,8 @@ impl<'a> LimitEntry<'a> {
         })
     }
 
-    /// Returns the override of this id, expired or not, but not that of the id's account.
+    /// Returns the override of this id, expired or not, but not that of the id's account. The id is read as a call's: an override
+    /// for a name below a registered domain, which applies to no call, is not found.
     ///
     /// # Errors
     ///

@@ -218,10 +218,12 @@ impl Table {
         let end = if is_last { from.slot.min(slots) } else { slots };
         let to = (cursor.slot + max_slots).min(end);
         let newest = (cursor.slot..to).filter_map(|at| Some(segment?.slot(0, at)));
-        // A sweep moves the cells of the old segment first.
-        let old = if cursor.slot == 0 { view.old().filter(is_now) } else { None };
-        let moving = (0..old.map_or(0, Segment::slots)).filter_map(|at| Some(old?.slot(0, at)));
-        for slot in newest.chain(moving.take(CHUNK)) {
+        // A sweep moves the cells of the old segment first. They count once: at the sweep's begin, and at that of a shard.
+        let is_first = cursor.bits() == from.bits() || (cursor.slot == 0 && !is_last);
+        let old = if is_first { view.old().filter(is_now) } else { None };
+        let old_slots = old.map_or(0, Segment::slots).min(LOOKS_AT_CAP);
+        let moving = (0..old_slots).filter_map(|at| Some(old?.slot(0, at)));
+        for slot in newest.chain(moving) {
             if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
                 (slot.contents(), slot.word())
             {
@@ -229,7 +231,7 @@ impl Table {
                 next.add(own, || rules.full_in_ns(key, own, word, at_ns));
             }
         }
-        let looked_at = to.saturating_sub(cursor.slot);
+        let looked_at = old_slots + to.saturating_sub(cursor.slot);
         cursor.slot = to;
         if to < end {
             return looked_at;
