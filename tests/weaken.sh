@@ -7,8 +7,8 @@
 # whose line in the list matches it.
 #
 # Fails on a mutant that no model catches and that tests/weaken.txt does not list with the reason, and on
-# one that is listed and caught. A mutant that no model catches takes as long as all of them: not for the
-# gate.
+# one that is listed and caught; a listed one is shown to the models of up to 10 s alone. A mutant that no
+# model catches takes as long as all of them: not for the gate.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -99,8 +99,10 @@ caught=0 known=0 faults=0
 while IFS=$'\t' read -r place file line function which weaker; do
     name="$file $function $which $weaker"
     [[ "$name" =~ $pattern ]] || continue
+    listed=$(sed -n "s|^$name: ||p" "$root/tests/weaken.txt")
     by= gave_up=
     while IFS=$'\t' read -r seconds tests model _; do
+        [ -z "$listed" ] || [ "${seconds%.*}" -lt 10 ] || break
         limit=$(awk -v s="$seconds" -v p="$patience" 'BEGIN { printf "%d", 3 * s + p }')
         outcome=$(model "$model" "$tests" "$place:$weaker" "$limit")
         case $outcome in
@@ -109,7 +111,6 @@ while IFS=$'\t' read -r place file line function which weaker; do
         *) gave_up+=" $model ($outcome)" ;;
         esac
     done < <(grep -F ",$place," "$baseline")
-    listed=$(sed -n "s|^$name: ||p" "$root/tests/weaken.txt")
     if [ -n "$by" ]; then
         said="caught by $by: $(why)"
         caught=$((caught + 1))
