@@ -31,7 +31,7 @@ fn main() -> Result<(), tollgate::Error> {
     )?;
     // This program moves the time itself; `Limiter::new` uses the system's clock.
     let (clock, manual) = Clock::manual();
-    let limiter = Limiter::with_clock(limits, clock);
+    let limiter = Limiter::with_options(limits, clock)?;
     let uploads = limiter.limit("UploadsPerUser")?;
 
     for (wait, cost) in [(0, 50), (1, 20), (1, 10), (10, 40), (1, 1)] {

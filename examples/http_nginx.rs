@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = if Path::new(&buckets).exists() {
         Limiter::restore(limits, options, &buckets)?.0
     } else {
-        Limiter::try_with_options(limits, options)?
+        Limiter::with_options(limits, options)?
     };
     let sweeper = limiter.start_sweeper(SweepOptions::default())?;
     let reloaded = WatchOptions::default().on_reload(|reloaded| {

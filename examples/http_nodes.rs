@@ -39,9 +39,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn node(url: &str) -> Result<Router, Box<dyn std::error::Error>> {
     let store = Store::connect(&StoreOptions::new(url)?)?;
     let options = LimiterOptions::default().store(store);
-    let limiter = Limiter::with_options(Limits::from_yaml(LIMITS)?, options);
+    let limiter = Limiter::with_options(Limits::from_yaml(LIMITS)?, options)?;
     let clients = ClientAddress::new().peer_in::<ConnectInfo<SocketAddr>>();
     let rule = Rule::shared(limiter.shared("PerClient")?, extract::client(clients));
-    let layer = RateLimitLayer::builder(&limiter).rule(rule).build_with_store()?;
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).build_shared()?;
     Ok(Router::new().route("/", get(|| async { "hello\n" })).layer(layer))
 }

@@ -116,8 +116,10 @@ impl Clock {
     /// use tollgate::{Clock, Limiter, Limits};
     ///
     /// let clock = Clock::system();
-    /// let [first, second] = [clock.clone(), clock].map(|clock| Limiter::with_clock(Limits::builder().build(), clock));
+    /// let first = Limiter::with_options(Limits::builder().build(), clock.clone())?;
+    /// let second = Limiter::with_options(Limits::builder().build(), clock)?;
     /// # let _ = (first, second);
+    /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn system() -> Clock {
         match Counter::new() {

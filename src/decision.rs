@@ -110,11 +110,11 @@ impl Decision {
     /// use std::time::Duration;
     /// use tollgate::Decision;
     ///
-    /// let denied = Decision::to_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
+    /// let denied = Decision::for_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
     /// assert_eq!(denied.retry_in(), Duration::from_secs(1));
     /// assert_eq!(denied.denied_by(), Some(0));
     /// ```
-    pub fn to_spend(
+    pub fn for_spend(
         allowed: bool,
         remaining: u64,
         retry_in: Duration,
@@ -133,11 +133,11 @@ impl Decision {
     /// use std::time::Duration;
     /// use tollgate::Decision;
     ///
-    /// let full_already = Decision::to_refund(false, 20, Duration::ZERO);
+    /// let full_already = Decision::for_refund(false, 20, Duration::ZERO);
     /// assert!(!full_already.allowed());
     /// assert_eq!(full_already.denied_by(), None);
     /// ```
-    pub fn to_refund(given_back: bool, remaining: u64, reset_in: Duration) -> Decision {
+    pub fn for_refund(given_back: bool, remaining: u64, reset_in: Duration) -> Decision {
         Decision::new(given_back, (remaining, 1), 0, saturating_ns(reset_in)).of_refund()
     }
 
@@ -292,7 +292,7 @@ impl Decision {
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// let (clock, hand) = Clock::manual();
     /// let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Deny).clock(clock);
-    /// let users = Limiter::with_options(limits, options).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.limit("PerUser")?;
     /// assert!(users.spend("alice", 3)?.allowed());
     /// let denied = users.spend("bob", 1)?;
     /// assert!(denied.out_of_room());

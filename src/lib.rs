@@ -101,9 +101,9 @@
 //! | errors | [`Error`], [`ConfigFault`](crate::error::ConfigFault) |
 //! | batches | [`Limiter::batch`], [`Member`](crate::batch::Member), [`MemberMode`](crate::batch::MemberMode), [`KeyedLimit::spend_many`] |
 //! | waiting and settling | [`KeyedLimit::until_allowed`], [`KeyedLimit::reserve`], [`KeyedLimit::spend_estimate`], [`Receipt`](crate::reserve::Receipt), [`ReserveError`](crate::reserve::ReserveError) |
-//! | blocks | [`KeyedLimit::block`], [`Limiter::blocked`] |
+//! | blocks | [`KeyedLimit::block`], [`Limiter::blocks`] |
 //! | memory | [`Limiter::start_sweeper`], [`AtCap`](crate::options::AtCap), [`Engine`](crate::options::Engine), [`Stats`](crate::metrics::Stats) |
-//! | reloads | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`Limiter::explain`]; with the feature `watch` `Limiter::watch` |
+//! | reloads | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`KeyedLimit::explain`]; with the feature `watch` `Limiter::watch` |
 //! | restarts | with the feature `snapshot` `Limiter::snapshot` and `Limiter::restore` |
 //! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
 //! | custom algorithms and clocks | [`Algorithm`](crate::algorithm::Algorithm), [`Limit::custom`], [`Clock`] |

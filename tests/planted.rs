@@ -70,7 +70,7 @@ fn buckets() -> KeyedLimit {
     let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder().limit("A", IdFormat::RegId, limit).unwrap().build();
     let options = LimiterOptions::default().clock(clock).engine(Engine::LockFree);
-    Limiter::with_options(limits, options).limit("A").unwrap()
+    Limiter::with_options(limits, options).unwrap().limit("A").unwrap()
 }
 
 fn publish(buckets: &KeyedLimit, id: u64) {

@@ -88,7 +88,8 @@ fn files_of_a_limiter() {
         (Engine::Exact, 200_000, 8),
         (Engine::Exact, 20_000, 1000),
     ] {
-        let limiter = Limiter::with_options(limits(), LimiterOptions::default().engine(engine));
+        let limiter =
+            Limiter::with_options(limits(), LimiterOptions::default().engine(engine)).unwrap();
         let a = limiter.limit("A").unwrap();
         for id in 0..keys {
             assert!(a.spend(format!("{id:0digits$}").as_str(), 1).unwrap().allowed());

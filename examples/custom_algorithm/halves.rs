@@ -104,7 +104,7 @@ impl Algorithm for Halves {
         let retry_s = if allowed { self.wait_s(day, now_s, cost) } else { wait_s };
         let remaining = self.whole.saturating_sub(day.total());
         let reset_in = seconds(self.reset_in_s(day, now_s));
-        let decision = Decision::to_spend(allowed, remaining, seconds(retry_s), reset_in);
+        let decision = Decision::for_spend(allowed, remaining, seconds(retry_s), reset_in);
         Outcome { word: (allowed && cost > 0).then(|| day.word()), decision }
     }
 
@@ -120,7 +120,7 @@ impl Algorithm for Halves {
         }
         let remaining = self.whole.saturating_sub(day.total());
         let reset_in = seconds(self.reset_in_s(day, now_s));
-        let decision = Decision::to_refund(refunded, remaining, reset_in);
+        let decision = Decision::for_refund(refunded, remaining, reset_in);
         Outcome { word: refunded.then(|| day.word()), decision }
     }
 

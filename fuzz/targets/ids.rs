@@ -46,7 +46,7 @@ static HANDLES: LazyLock<Vec<KeyedLimit>> = LazyLock::new(|| {
         format!("{name}: {{burst: 20, count: 10, period: 1s, id: \"{format}\"}}\n")
     });
     let limits = Limits::from_yaml(&entries.concat()).expect("good limits");
-    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
     NAMES.iter().map(|(name, _)| limiter.limit(name).expect("declared")).collect()
 });
 

@@ -98,7 +98,7 @@ fn report(limits: &Limits) {
     for warning in warnings.listed {
         assert!(!warning.message.is_empty() && warning.location.is_some(), "{warning:?}");
     }
-    let applied = limits.clone().as_of(now);
+    let applied = limits.clone().valid_at(now);
     for limit in limits.entries() {
         for given in limit.overrides().take(EXPLAINED_MAX) {
             assert!(given.location().is_some(), "{given:?}");

@@ -95,7 +95,7 @@ impl Pair {
         let (clock, hand) = Clock::manual();
         let engine = if bytes.next()? % 2 == 0 { Engine::LockFree } else { Engine::Exact };
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let limiter = Limiter::with_options(built, options);
+        let limiter = Limiter::with_options(built, options).unwrap();
         let handles = ["A", "B", C].map(|name| limiter.limit(name).expect("known"));
         let model = Model { now_ns: 1, limits, full_at_ns: HashMap::new() };
         Some(Pair { limiter, hand, handles, open: Vec::new(), model })

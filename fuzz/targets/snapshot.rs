@@ -36,8 +36,8 @@ fn limits() -> Limits {
         .and_then(|it| it.override_id("Gcra", "overridden", gcra(12)?))
         .and_then(|it| it.limit("Ids", IdFormat::RegId, gcra(7)?))
         .and_then(|it| it.limit("Window", IdFormat::String, Limit::fixed_window(10, decade)?))
-        .and_then(|it| it.limit("Tokens", IdFormat::String, Limit::token_bucket(9, decade, 5)?))
-        .and_then(|it| it.limit("Drips", IdFormat::String, Limit::leaky_bucket(10, decade, 1)?));
+        .and_then(|it| it.limit("Tokens", IdFormat::String, Limit::token_bucket(5, 9, decade)?))
+        .and_then(|it| it.limit("Drips", IdFormat::String, Limit::leaky_bucket(10, 1, decade)?));
     builder.expect("good").build()
 }
 
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
     };
     assert!(limiter.stats().cells <= MAX_KEYS);
     assert_eq!(limiter.stats().cells as u64, restored.buckets);
-    assert_eq!(limiter.blocked().len() as u64, restored.blocks);
+    assert_eq!(limiter.blocks().len() as u64, restored.blocks);
     call(&limiter);
     let written = limiter.snapshot(path).expect("a file");
     let (again, second) =

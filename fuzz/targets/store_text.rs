@@ -24,9 +24,9 @@ static LIMITS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
         Limit::new(1_000_000, 1, Duration::from_micros(1)),
         Limit::fixed_window(20, second),
         Limit::fixed_window(1_000_000, Duration::from_secs(7 * 86_400)),
-        Limit::token_bucket(50, second, 20),
-        Limit::leaky_bucket(20, second, 7),
-        Limit::leaky_bucket(1_000_000, Duration::from_millis(1), 1),
+        Limit::token_bucket(20, 50, second),
+        Limit::leaky_bucket(20, 7, second),
+        Limit::leaky_bucket(1_000_000, 1, Duration::from_millis(1)),
     ];
     limits.map(|limit| limit.expect("a limit")).into()
 });

@@ -21,8 +21,8 @@ use crate::util::decimal::{self, Decimal};
 ///
 /// let factor: Factor = "0.5".parse()?;
 /// assert_eq!(factor, Factor::try_from(0.5)?);
-/// let limit = Limit::leaky_bucket(10, Duration::from_millis(100), 1)?;
-/// let doubled = Limit::leaky_bucket(20, Duration::from_millis(50), 1)?;
+/// let limit = Limit::leaky_bucket(10, 1, Duration::from_millis(100))?;
+/// let doubled = Limit::leaky_bucket(20, 1, Duration::from_millis(50))?;
 /// assert_eq!(limit.scaled(factor)?, Some(doubled));
 /// assert_eq!(limit.scaled(Factor::ZERO)?, None);
 /// assert!(Factor::try_from(-1.0).is_err());

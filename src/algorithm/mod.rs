@@ -88,18 +88,18 @@ pub struct Outcome {
 ///         let wait = Duration::from_nanos(word.saturating_sub(now_ns));
 ///         if cost == 0 || !wait.is_zero() {
 ///             let remaining = u64::from(wait.is_zero());
-///             let decision = Decision::to_spend(cost == 0, remaining, wait, wait);
+///             let decision = Decision::for_spend(cost == 0, remaining, wait, wait);
 ///             return Outcome { word: None, decision };
 ///         }
 ///         let second = Duration::from_nanos(SECOND_NS);
-///         Outcome { word: Some(now_ns + SECOND_NS), decision: Decision::to_spend(true, 0, second, second) }
+///         Outcome { word: Some(now_ns + SECOND_NS), decision: Decision::for_spend(true, 0, second, second) }
 ///     }
 ///
 ///     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
 ///         let refunded = cost > 0 && word > now_ns;
 ///         let left_ns = if refunded { 0 } else { word.saturating_sub(now_ns) };
 ///         let remaining = u64::from(left_ns == 0);
-///         let decision = Decision::to_refund(refunded, remaining, Duration::from_nanos(left_ns));
+///         let decision = Decision::for_refund(refunded, remaining, Duration::from_nanos(left_ns));
 ///         Outcome { word: refunded.then_some(now_ns), decision }
 ///     }
 ///
@@ -144,7 +144,7 @@ pub struct Outcome {
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub trait Algorithm: Send + Sync + fmt::Debug {
-    /// Charges `cost` units if the bucket has them. Make the decision with [`Decision::to_spend`].
+    /// Charges `cost` units if the bucket has them. Make the decision with [`Decision::for_spend`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -157,7 +157,7 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// ```
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome;
 
-    /// Returns up to `cost` units to the bucket, never beyond full. Make the decision with [`Decision::to_refund`]; its `allowed` is
+    /// Returns up to `cost` units to the bucket, never beyond full. Make the decision with [`Decision::for_refund`]; its `allowed` is
     /// true if a unit was returned.
     ///
     /// ```
@@ -203,7 +203,7 @@ pub trait Algorithm: Send + Sync + fmt::Debug {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limit, algorithm::Algorithm};
-    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// let limit = Limit::leaky_bucket(8, 2, Duration::from_secs(1))?;
     /// assert_eq!(limit.max_cost(), 8);
     /// # Ok::<(), tollgate::Error>(())
     /// ```

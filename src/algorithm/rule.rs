@@ -319,15 +319,15 @@ mod tests {
             (1..20u64, 1..5_000u64).prop_map(move |(n, t)| Limit::new(n, 1, ms(t)).unwrap()),
             (1..20u64, 1..5_000u64).prop_map(move |(n, t)| Limit::fixed_window(n, ms(t)).unwrap()),
             (1..20u64, 1..5_000u64, 1..20u64).prop_map(move |(n, t, b)| Limit::token_bucket(
+                b,
                 n.max(b),
-                ms(t),
-                b
+                ms(t)
             )
             .unwrap()),
-            (1..20u32, 1..500u64, 1..5u32).prop_map(move |(n, t, d)| Limit::leaky_bucket(
+            (1..20u64, 1..500u64, 1..5u64).prop_map(move |(n, t, d)| Limit::leaky_bucket(
                 n,
-                ms(t),
-                d
+                d,
+                ms(t)
             )
             .unwrap()),
         ]
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn drips_before_the_origin_have_dripped() {
         // 10 units, charged in millisecond 500; one drips out each second.
-        let limit = Limit::leaky_bucket(10, Duration::from_secs(1), 1).unwrap();
+        let limit = Limit::leaky_bucket(10, 1, Duration::from_secs(1)).unwrap();
         let word = limit.spend(0, 499 * MS + 1, 10).word.unwrap();
         let remaining = |by_ms: u64, from_ms: u64, at_ms: u64| {
             let word = limit.shifted(word, by_ms * MS, from_ms * MS).unwrap();
@@ -448,9 +448,9 @@ mod tests {
         let s = Duration::from_secs;
         for limit in [
             Limit::new(10, 1, s(1)),
-            Limit::leaky_bucket(10, s(1), 1),
+            Limit::leaky_bucket(10, 1, s(1)),
             Limit::fixed_window(10, s(60)),
-            Limit::token_bucket(10, s(60), 10),
+            Limit::token_bucket(10, 10, s(60)),
         ] {
             let limit = limit.unwrap();
             let at = 100_000 * MS;

@@ -21,7 +21,7 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 /// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
 /// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
 /// let options = LimiterOptions::default().max_keys(1).at_cap(AtCap::Deny);
-/// let requests = Limiter::with_options(limits, options).limit("Requests")?;
+/// let requests = Limiter::with_options(limits, options)?.limit("Requests")?;
 /// assert!(requests.spend("alice", 1)?.allowed());
 /// assert!(!requests.spend("bob", 1)?.allowed()); // alice has the only bucket
 /// # Ok::<(), tollgate::Error>(())

@@ -151,7 +151,7 @@ mod tests {
         let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
         let limits = Limits::builder().limit("Own", IdFormat::RegId, limit).unwrap().build();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(max_keys);
-        Limiter::with_options(limits, options.at_cap(AtCap::Deny))
+        Limiter::with_options(limits, options.at_cap(AtCap::Deny)).unwrap()
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 ///
 /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
-/// let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// let per_client = HttpLimit::new(limiter.limit("PerClient")?, Fields::new([Style::Ietf])?);
 /// let clients = ClientAddress::new();
 ///
@@ -96,7 +96,7 @@ impl HttpLimit {
     /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
     /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let fields = Fields::new([Style::Ietf])?;
     /// let per_user = HttpLimit::new(limiter.limit("PerUser")?, fields).shown_as("requests")?;
     /// assert_eq!(per_user.spend("alice", 1)?.headers()["ratelimit"], r#""requests";r=19;t=1"#);
@@ -197,7 +197,7 @@ impl fmt::Debug for HttpLimit {
 /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
 /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// let style = Style::XRateLimit(Reset::Delta);
 /// let per_user = HttpLimit::new(limiter.limit("PerUser")?, Fields::new([style])?);
 /// let decision = per_user.spend("alice", 5)?;
@@ -240,7 +240,7 @@ impl HttpDecision {
     /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
     /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let per_user = HttpLimit::new(limiter.limit("PerUser")?, Fields::new([Style::Ietf])?);
     /// let decision = per_user.spend("alice", 1)?;
     /// let mut response = http::Response::new("hello");

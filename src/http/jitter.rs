@@ -21,7 +21,7 @@ use crate::util::time::share_of;
 ///
 /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-/// let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// let jitter = Jitter::up_to(Duration::from_secs(10));
 /// let per_user = HttpLimit::new(limiter.limit("PerUser")?, Fields::none()).retry_jitter(jitter);
 /// assert!(per_user.spend("alice", 1)?.allowed());

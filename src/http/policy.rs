@@ -352,7 +352,7 @@ mod tests {
     fn a_token_bucket_has_pluglimits_own_text() {
         let minute = Duration::from_secs(60);
         let policy = |limit: Limit| Policy::new("n", &limit).unwrap();
-        let bucket = policy(Limit::token_bucket(10, minute, 5).unwrap());
+        let bucket = policy(Limit::token_bucket(5, 10, minute).unwrap());
         assert_eq!(bucket.values.plug_limit, "10 10;w=60;burst=5;policy=token_bucket");
         assert_eq!(bucket.values.ietf, r#""n";q=10;w=60"#);
         assert_eq!(bucket.quota(), 10, "the window's quota, not the burst");
@@ -360,9 +360,9 @@ mod tests {
         assert_eq!(window.values.plug_limit, "10");
         assert_eq!(window.values.draft06, "10;w=60");
         assert_eq!(window.values.ietf, r#""n";q=10;w=60"#);
-        let leaky = policy(Limit::leaky_bucket(10, Duration::from_millis(250), 2).unwrap());
+        let leaky = policy(Limit::leaky_bucket(10, 2, Duration::from_millis(250)).unwrap());
         assert_eq!(leaky.values.ietf, r#""n";q=10;w=2"#, "5 drips of 2, one each 250 ms");
-        let large_drip = policy(Limit::leaky_bucket(4, Duration::from_secs(2), 10).unwrap());
+        let large_drip = policy(Limit::leaky_bucket(4, 10, Duration::from_secs(2)).unwrap());
         assert_eq!(large_drip.values.ietf, r#""n";q=4;w=2"#, "4 every 2 s, not 10");
     }
 

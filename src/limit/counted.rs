@@ -51,7 +51,7 @@ impl Limit {
     /// use std::time::Duration;
     /// use tollgate::{Bucket, Clock, Limit};
     ///
-    /// let limit = Limit::token_bucket(15, Duration::from_secs(60), 3)?;
+    /// let limit = Limit::token_bucket(3, 15, Duration::from_secs(60))?;
     /// let (clock, _manual) = Clock::manual();
     /// let bucket = Bucket::new(limit, clock);
     /// assert!(bucket.spend(3)?.allowed());
@@ -60,15 +60,14 @@ impl Limit {
     /// assert_eq!(denied.remaining(), Some(12));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn token_bucket(limit: u64, window: Duration, burst: u64) -> Result<Limit, Error> {
+    pub fn token_bucket(burst: u64, limit: u64, window: Duration) -> Result<Limit, Error> {
         let window_ns = duration_ns("window", window)?;
         to_error(Limit::validate_token_bucket(limit, window_ns, burst))
     }
 
     /// Makes a leaky_bucket limit: a bucket for `size` units, out of which `drip_size` drip at once every `drip_rate`.
     ///
-    /// Fractions of a unit and of a millisecond are rounded up; so the counts are `f64` or `u32`. `drip_size` may exceed
-    /// `size`.
+    /// Fractions of a millisecond are rounded up. `drip_size` may exceed `size`.
     ///
     /// # Errors
     ///
@@ -81,26 +80,20 @@ impl Limit {
     /// use std::time::Duration;
     /// use tollgate::Limit;
     ///
-    /// let limit = Limit::leaky_bucket(10, Duration::from_millis(250), 1)?;
-    /// assert_eq!(limit, Limit::leaky_bucket(9.5, Duration::from_micros(249_001), 1)?);
-    /// let error = Limit::leaky_bucket(0.5, Duration::from_millis(250), 1).unwrap_err();
-    /// assert_eq!(error.to_string(), "invalid size 0.5: at least 1 is allowed");
+    /// let limit = Limit::leaky_bucket(10, 1, Duration::from_millis(250))?;
+    /// assert_eq!(limit, Limit::leaky_bucket(10, 1, Duration::from_micros(249_001))?);
+    /// let error = Limit::leaky_bucket(0, 1, Duration::from_millis(250)).unwrap_err();
+    /// assert_eq!(error.to_string(), "invalid size 0: at least 1 is allowed");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn leaky_bucket(
-        size: impl Into<f64>,
-        drip_rate: Duration,
-        drip_size: impl Into<f64>,
-    ) -> Result<Limit, Error> {
-        let size = to_error(whole("size", size.into()))?;
+    pub fn leaky_bucket(size: u64, drip_size: u64, drip_rate: Duration) -> Result<Limit, Error> {
         let drip_rate_ns = duration_ns("drip_rate", drip_rate)?;
-        let drip_size = to_error(whole("drip_size", drip_size.into()))?;
         to_error(Limit::validate_leaky_bucket(size, drip_rate_ns, drip_size))
     }
 
     /// Makes a leaky_bucket limit of Sharkey's older parameters: `max` calls in `duration`, or one call every
     /// `min_interval`. `None` means no limit: `max` has a `duration` of 0, or there is neither `max` with `duration` nor a
-    /// `min_interval` above 0. `max` is a decimal with at most six digits after the point.
+    /// `min_interval` above 0.
     ///
     /// With `max` and `duration`, the arithmetic is exact, times are in ms, `round` rounds half up, and each result is at
     /// least 1. `min_interval` then shapes the drips; it does not keep calls apart.
@@ -114,7 +107,7 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if `max` is below 1 or no such decimal, or if a result is out of the range of
+    /// [`Error::is_invalid_limit`] if `max` is below 1, or if a result is out of the range of
     /// [`leaky_bucket`](Limit::leaky_bucket).
     ///
     /// # Example: 10 in 5 s, a second apart on average
@@ -124,26 +117,19 @@ impl Limit {
     /// use tollgate::Limit;
     ///
     /// let second = Duration::from_secs(1);
-    /// let limit = Limit::leaky_bucket_legacy(Some(10.0), Some(5 * second), Some(second))?;
-    /// assert_eq!(limit, Some(Limit::leaky_bucket(10, second, 2)?));
+    /// let limit = Limit::from_sharkey(Some(10), Some(5 * second), Some(second))?;
+    /// assert_eq!(limit, Some(Limit::leaky_bucket(10, 2, second)?));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn leaky_bucket_legacy(
-        max: Option<f64>,
+    pub fn from_sharkey(
+        max: Option<u64>,
         duration: Option<Duration>,
         min_interval: Option<Duration>,
     ) -> Result<Option<Limit>, Error> {
-        let decimal = |number: f64| {
-            Decimal::from_f64(number).map_err(|reason| LimitFault {
-                field: "max",
-                message: format!("invalid max {number}: {reason}"),
-            })
-        };
-        let max = to_error(max.map(decimal).transpose())?;
         let duration = duration.map(|time| duration_ns("duration", time)).transpose()?;
         let min_interval =
             min_interval.map(|time| duration_ns("min_interval", time)).transpose()?;
-        to_error(Limit::validate_legacy(max, duration, min_interval))
+        to_error(Limit::validate_legacy(max.map(Decimal::from_whole), duration, min_interval))
     }
 
     pub(crate) fn validate_fixed_window(limit: u64, window_ns: u64) -> Result<Limit, LimitFault> {
@@ -172,7 +158,7 @@ impl Limit {
         Limit::from_drips(size, drip_rate_ns.div_ceil(NS_PER_MS), drip_size)
     }
 
-    /// See [`leaky_bucket_legacy`](Limit::leaky_bucket_legacy). A time of at most 2^64 ns times a count in millionths is
+    /// See [`from_sharkey`](Limit::from_sharkey). A time of at most 2^64 ns times a count in millionths is
     /// below 2^128.
     pub(crate) fn validate_legacy(
         max: Option<Decimal>,
@@ -297,20 +283,7 @@ fn whole_window_ms(window_ns: u64) -> Result<u64, LimitFault> {
     Ok(window_ns / NS_PER_MS)
 }
 
-/// Rounds a count with a fraction up.
-fn whole(field: &'static str, number: f64) -> Result<u64, LimitFault> {
-    if number >= 1.0 && number <= MAX_COUNT as f64 {
-        // Exact: whole and at most 2^24.
-        return Ok(number.ceil() as u64);
-    }
-    let allowed = match number > 1.0 {
-        true => format!("at most {MAX_COUNT} is allowed; {WAY_OUT}"),
-        false => "at least 1 is allowed".into(),
-    };
-    Err(fault(field, format!("{number}: {allowed}")))
-}
-
-/// Rounds a decimal count up, like [`whole`].
+/// Rounds a decimal count up.
 #[cfg_attr(
     not(any(feature = "yaml", feature = "serde")),
     allow(dead_code, reason = "only files and configurations have decimals")

@@ -16,7 +16,7 @@ use crate::limit::{Limit, Parameters};
 ///
 /// let limit = Limit::new(300, 300, Duration::from_secs(3 * 3600))?;
 /// assert_eq!(limit.to_string(), "burst 300, count 300, period 3h");
-/// let limit = Limit::leaky_bucket(10, Duration::from_millis(1250), 1)?;
+/// let limit = Limit::leaky_bucket(10, 1, Duration::from_millis(1250))?;
 /// assert_eq!(limit.to_string(), "leaky_bucket: size 10, drip_rate 1s250ms, drip_size 1");
 /// # Ok::<(), tollgate::Error>(())
 /// ```
@@ -81,7 +81,7 @@ mod tests {
             (Limit::new(20, 10, SECOND), "burst 20, count 10, period 1s"),
             (Limit::fixed_window(10, 60 * SECOND), "fixed_window: limit 10, window 1m"),
             (
-                Limit::token_bucket(15, 90 * SECOND, 3),
+                Limit::token_bucket(3, 15, 90 * SECOND),
                 "token_bucket: limit 15, window 1m30s, burst 3",
             ),
         ] {

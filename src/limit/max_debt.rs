@@ -54,8 +54,8 @@ mod tests {
         assert!(Limit::new(21 + gcra.debt_room(), 10, SECOND).is_err());
         for limit in [
             Limit::fixed_window(15, SECOND),
-            Limit::token_bucket(15, SECOND, 3),
-            Limit::leaky_bucket(15, SECOND, 1),
+            Limit::token_bucket(3, 15, SECOND),
+            Limit::leaky_bucket(15, 1, SECOND),
         ] {
             assert_eq!(limit.unwrap().debt_room(), MAX_COUNT - 15);
         }

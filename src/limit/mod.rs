@@ -227,7 +227,7 @@ impl Limit {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Limit, limit::Parameters};
-    /// let limit = Limit::token_bucket(100, Duration::from_secs(60), 30)?;
+    /// let limit = Limit::token_bucket(30, 100, Duration::from_secs(60))?;
     /// assert!(matches!(limit.parameters(), Parameters::TokenBucket { limit: 100, burst: 30, .. }));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -260,7 +260,7 @@ impl Limit {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::Limit;
-    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// let limit = Limit::leaky_bucket(8, 2, Duration::from_secs(1))?;
     /// assert_eq!(limit.burst(), 8);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -275,7 +275,7 @@ impl Limit {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::Limit;
-    /// let limit = Limit::leaky_bucket(8, Duration::from_secs(1), 2)?;
+    /// let limit = Limit::leaky_bucket(8, 2, Duration::from_secs(1))?;
     /// assert_eq!(limit.count(), 2);
     /// # Ok::<(), tollgate::Error>(())
     /// ```

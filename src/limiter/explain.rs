@@ -5,7 +5,6 @@ use std::time::UNIX_EPOCH;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Scratch;
@@ -13,36 +12,6 @@ use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
 use crate::store::pin;
 use crate::util::time::system_now;
-
-impl Limiter {
-    /// Explains the decision that a spend would get, for a limit by its name: see [`KeyedLimit::explain`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::is_invalid_name`] for an unknown name; those of [`KeyedLimit::explain`].
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
-    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
-    /// let explanation = limiter.explain("PerUser", "alice", 6)?;
-    /// assert_eq!(explanation.applies.to_string(), "default");
-    /// let call = explanation.call.expect("a limiter has buckets");
-    /// assert!(call.decision.is_none(), "6 is above the burst");
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn explain<'a>(
-        &self,
-        name: &str,
-        id: impl Into<Id<'a>>,
-        cost: u64,
-    ) -> Result<Explanation, Error> {
-        self.limit(name)?.explain(id, cost)
-    }
-}
 
 impl KeyedLimit {
     /// Explains the decision that a spend of `cost` units would get: the entry that applies, the bucket's key and
@@ -91,7 +60,7 @@ impl KeyedLimit {
             Some(limit) if is_enabled && is_above(limit) => None,
             _ => Some(self.check(id, cost)?),
         };
-        let blocked = self.blocked(id)?;
+        let blocked = self.blocked_for(id)?;
         explanation.call = Some(ExplainedCall { cost, state, decision, is_enabled, blocked });
         Ok(explanation)
     }

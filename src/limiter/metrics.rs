@@ -19,7 +19,7 @@ impl Limiter {
     ///
     /// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true))?;
     /// let users = limiter.limit("PerUser")?;
     /// for _ in 0..3 {
     ///     let _ = users.spend("alice", 1)?;
@@ -87,7 +87,7 @@ impl Limiter {
     ///
     /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20))?;
     /// let users = limiter.limit("PerUser")?;
     /// for id in ["alice", "bob", "bob", "bob", "alice"] {
     ///     let _ = users.spend(id, 1)?;
@@ -118,7 +118,7 @@ impl Limiter {
     ///
     /// let limit = Limit::new(2, 1, Duration::from_secs(60))?;
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true))?;
     /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
     /// let text = limiter.prometheus();
     /// assert!(text.contains("tollgate_decisions_total{limit=\"PerUser\",outcome=\"allowed\"} 1\n"));

@@ -19,7 +19,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use crate::clock::Clock;
 use crate::core::at_cap::Overflow;
 use crate::core::block_list::BlockList;
 use crate::core::generation::Generation;
@@ -74,7 +73,7 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Makes a limiter on the [system's clock](Clock::system).
+    /// Makes a limiter on the [system's clock](crate::Clock::system).
     ///
     /// # Example
     ///
@@ -86,51 +85,17 @@ impl Limiter {
     /// assert!(limiter.limit("PerUser")?.spend("alice", 20)?.allowed());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn new(limits: Limits) -> Limiter {
-        Limiter::with_clock(limits, Clock::system())
-    }
-
-    /// Makes a limiter on the given clock.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let (clock, hand) = Clock::manual();
-    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
-    /// assert!(users.spend("alice", 1)?.allowed());
-    /// hand.advance(Duration::from_secs(60));
-    /// assert!(users.spend("alice", 1)?.allowed());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-        Limiter::with_options(limits, LimiterOptions::default().clock(clock))
-    }
-
-    /// Makes a limiter with the given [options](LimiterOptions), whose example shows it.
     ///
     /// # Panics
     ///
-    /// Where [`try_with_options`](Limiter::try_with_options) returns an error: only if limits have a
-    /// [`max_keys`](crate::limits::LimitOptions::max_keys) of their own.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, LimiterOptions, Limits};
-    /// let options = LimiterOptions::default().counting(true);
-    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
-    /// assert!(limiter.counters().is_counting);
-    /// ```
+    /// Where [`with_options`](Limiter::with_options) returns an error.
     #[track_caller]
-    pub fn with_options(limits: Limits, options: LimiterOptions) -> Limiter {
-        Limiter::try_with_options(limits, options).unwrap_or_else(|error| panic!("{error}"))
+    pub fn new(limits: Limits) -> Limiter {
+        Limiter::with_options(limits, LimiterOptions::default())
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes a limiter with the given options, like [`with_options`](Limiter::with_options).
+    /// Makes a limiter with the given [options](LimiterOptions), or on the given [clock](crate::Clock).
     ///
     /// # Errors
     ///
@@ -146,11 +111,15 @@ impl Limiter {
     /// # let limit = Limit::new(5, 1, Duration::from_secs(60))?;
     /// let own = LimitOptions::default().max_keys(2_000);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, own)?.build();
-    /// let error = Limiter::try_with_options(limits, LimiterOptions::default().max_keys(1_000)).unwrap_err();
+    /// let error = Limiter::with_options(limits, LimiterOptions::default().max_keys(1_000)).unwrap_err();
     /// assert!(error.is_invalid_limit());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn try_with_options(limits: Limits, options: LimiterOptions) -> Result<Limiter, Error> {
+    pub fn with_options(
+        limits: Limits,
+        options: impl Into<LimiterOptions>,
+    ) -> Result<Limiter, Error> {
+        let options = options.into();
         let store = Store::new(options.engine, options.size());
         Limiter::with_store(limits, store, options, CarryOver::default())
     }
@@ -362,7 +331,7 @@ impl Limiter {
     /// let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// let (clock, hand) = Clock::manual();
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_clock(limits, clock);
+    /// let limiter = Limiter::with_options(limits, clock)?;
     /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
     /// hand.advance(Duration::from_secs(60)); // the bucket is full again
     /// while !limiter.sweep(1024).finished {}

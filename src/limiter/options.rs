@@ -17,8 +17,9 @@ use crate::store::{Engine, StoreSize};
 /// use tollgate::{Limiter, LimiterOptions, Limits};
 ///
 /// let options = LimiterOptions::default().max_keys(1_000_000).at_cap(AtCap::Deny);
-/// let limiter = Limiter::with_options(Limits::builder().build(), options);
+/// let limiter = Limiter::with_options(Limits::builder().build(), options)?;
 /// assert_eq!(limiter.stats().cells, 0);
+/// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -57,6 +58,13 @@ impl Default for LimiterOptions {
     }
 }
 
+/// The default options, with this clock.
+impl From<Clock> for LimiterOptions {
+    fn from(clock: Clock) -> LimiterOptions {
+        LimiterOptions::default().clock(clock)
+    }
+}
+
 impl LimiterOptions {
     /// Sets the clock. Default: [`Clock::system`].
     ///
@@ -68,7 +76,7 @@ impl LimiterOptions {
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// let (clock, hand) = Clock::manual();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock))?;
     /// let users = limiter.limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed());
     /// hand.advance(Duration::from_secs(60));
@@ -91,7 +99,7 @@ impl LimiterOptions {
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// # #[cfg(feature = "exact")] {
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact))?;
     /// assert_eq!(limiter.limit("PerUser")?.ids(), Some(vec![])); // it stores keys
     /// # }
     /// # Ok::<(), tollgate::Error>(())
@@ -137,7 +145,7 @@ impl LimiterOptions {
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// let none = LimiterOptions::default().max_keys(0).at_cap(AtCap::Deny);
-    /// let users = Limiter::with_options(limits, none).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, none)?.limit("PerUser")?;
     /// assert!(!users.spend("alice", 1)?.allowed());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -166,8 +174,9 @@ impl LimiterOptions {
     /// use tollgate::{Limiter, LimiterOptions, Limits};
     ///
     /// let options = LimiterOptions::default().reserve(100_000);
-    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options)?;
     /// assert!(limiter.stats().reserved_bytes > 100_000 * 32);
+    /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reserve(self, keys: usize) -> LimiterOptions {
         LimiterOptions { reserved: keys, ..self }
@@ -186,7 +195,7 @@ impl LimiterOptions {
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let minute = Duration::from_secs(60);
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, Limit::new(1, 1, minute)?)?.build();
-    /// let users = Limiter::with_options(limits, LimiterOptions::default().max_blocks(1)).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, LimiterOptions::default().max_blocks(1))?.limit("PerUser")?;
     /// users.block("mallory", minute)?;
     /// assert!(users.block("trudy", minute).unwrap_err().is_invalid_block());
     /// # Ok::<(), tollgate::Error>(())
@@ -210,7 +219,7 @@ impl LimiterOptions {
     /// # let second = Duration::from_secs(1);
     /// # let limits = Limits::builder().limit("Mail", IdFormat::String, Limit::new(1, 1, second)?)?.build();
     /// let options = LimiterOptions::default().max_vacant_places(0);
-    /// let mail = Limiter::with_options(limits, options).limit("Mail")?;
+    /// let mail = Limiter::with_options(limits, options)?.limit("Mail")?;
     /// assert!(mail.spend("alice", 1)?.allowed());
     /// let (first, _second) = (mail.reserve("alice", 1, 2 * second)?, mail.reserve("alice", 1, 2 * second)?);
     /// first.cancel();
@@ -233,7 +242,7 @@ impl LimiterOptions {
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// let share = LimiterOptions::default().max_keys(0).at_cap(AtCap::Share);
-    /// let users = Limiter::with_options(limits, share).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, share)?.limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed());
     /// assert!(!users.spend("bob", 1)?.allowed(), "both use the overflow bucket");
     /// # Ok::<(), tollgate::Error>(())
@@ -253,7 +262,7 @@ impl LimiterOptions {
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true))?;
     /// assert!(limiter.limit("PerUser")?.spend("alice", 1)?.allowed());
     /// assert_eq!(limiter.counters().limits[0].allowed, 1);
     /// # Ok::<(), tollgate::Error>(())
@@ -276,7 +285,7 @@ impl LimiterOptions {
     /// # use tollgate::{IdFormat, Limit, Limiter, LimiterOptions, Limits};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20))?;
     /// let users = limiter.limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed() && !users.spend("alice", 1)?.allowed());
     /// assert_eq!(limiter.top_denied()[0].id, "alice");
@@ -298,8 +307,9 @@ impl LimiterOptions {
     /// ```
     /// # use tollgate::{Limiter, LimiterOptions, Limits};
     /// let options = LimiterOptions::default().log_denials(1_000);
-    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options)?;
     /// assert!(limiter.counters().is_counting);
+    /// # Ok::<(), tollgate::Error>(())
     /// ```
     #[cfg(feature = "tracing")]
     pub fn log_denials(self, one_in: u32) -> LimiterOptions {

@@ -20,7 +20,7 @@ use crate::limits::Id;
 /// use tollgate::limit::Factor;
 /// use tollgate::{IdFormat, Limit, Limiter, Limits};
 ///
-/// let limit = Limit::leaky_bucket(2, Duration::from_secs(1), 1)?;
+/// let limit = Limit::leaky_bucket(2, 1, Duration::from_secs(1))?;
 /// let limiter = Limiter::new(Limits::builder().limit("Notes", IdFormat::String, limit)?.build());
 /// let notes = limiter.limit("Notes")?;
 /// let trusted: Factor = "0.5".parse()?;

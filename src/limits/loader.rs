@@ -49,7 +49,7 @@ type AddCode = dyn Fn(LimitsBuilder) -> Result<LimitsBuilder, Error> + Send + Sy
 #[must_use]
 pub struct Loader {
     options: ReadOptions,
-    as_of: Option<SystemTime>,
+    valid_at: Option<SystemTime>,
     before: Option<Arc<Limits>>,
     after: Option<Arc<AddCode>>,
 }
@@ -81,7 +81,7 @@ impl Loader {
     }
 
     /// Reads the limits as of a time: overrides that have ended by then are left out, and the others do not end. Default:
-    /// each override ends at its time. See [`Limits::as_of`].
+    /// each override ends at its time. See [`Limits::valid_at`].
     ///
     /// # Example
     ///
@@ -93,14 +93,14 @@ impl Loader {
     /// let text = "PerUser: {burst: 20, count: 10, period: 1s, id: string}\n\
     ///             PerUser:alice: {burst: 40, count: 10, period: 1s, expires: 2026-12-31}\n";
     /// let new_year = UNIX_EPOCH + Duration::from_secs(1_798_761_600); // 2027-01-01T00:00:00Z
-    /// let overrides = |time| Loader::new().as_of(time).text(text).map(|limits| limits.overrides());
+    /// let overrides = |time| Loader::new().valid_at(time).text(text).map(|limits| limits.overrides());
     /// assert_eq!(overrides(new_year - Duration::from_secs(1))?, 1);
     /// assert_eq!(overrides(new_year)?, 0);
     /// # }
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn as_of(self, time: SystemTime) -> Loader {
-        Loader { as_of: Some(time), ..self }
+    pub fn valid_at(self, time: SystemTime) -> Loader {
+        Loader { valid_at: Some(time), ..self }
     }
 
     /// Registers a custom algorithm: a limit with `algorithm: <name>` gets the algorithm that `make` makes of the
@@ -137,16 +137,16 @@ impl Loader {
     ///         let allowed = cost == 0 || wait.is_zero();
     ///         if cost == 0 || !allowed {
     ///             let remaining = u64::from(wait.is_zero());
-    ///             return Outcome { word: None, decision: Decision::to_spend(allowed, remaining, wait, wait) };
+    ///             return Outcome { word: None, decision: Decision::for_spend(allowed, remaining, wait, wait) };
     ///         }
     ///         let word = now_ns + self.gap.as_nanos() as u64;
-    ///         Outcome { word: Some(word), decision: Decision::to_spend(true, 0, self.gap, self.gap) }
+    ///         Outcome { word: Some(word), decision: Decision::for_spend(true, 0, self.gap, self.gap) }
     ///     }
     ///     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
     ///         // ...
     /// #       let refunded = cost > 0 && word > now_ns;
     /// #       let left_ns = if refunded { 0 } else { word.saturating_sub(now_ns) };
-    /// #       let decision = Decision::to_refund(refunded, u64::from(left_ns == 0), Duration::from_nanos(left_ns));
+    /// #       let decision = Decision::for_refund(refunded, u64::from(left_ns == 0), Duration::from_nanos(left_ns));
     /// #       Outcome { word: refunded.then_some(now_ns), decision }
     ///     }
     ///     fn is_full(&self, word: u64, now_ns: u64) -> bool {
@@ -225,8 +225,8 @@ impl Loader {
             None => builder,
         };
         let limits = builder.build();
-        Ok(match self.as_of {
-            Some(time) => limits.as_of(time),
+        Ok(match self.valid_at {
+            Some(time) => limits.valid_at(time),
             None => limits,
         })
     }
@@ -237,7 +237,7 @@ impl fmt::Debug for Loader {
         f.debug_struct("Loader")
             .field("allow_reserved", &self.options.allow_reserved)
             .field("algorithms", &self.options.algorithms)
-            .field("as_of", &self.as_of)
+            .field("valid_at", &self.valid_at)
             .field("before", &self.before.is_some())
             .field("after", &self.after.is_some())
             .finish()

@@ -139,7 +139,7 @@ impl LimitOptions {
     /// ones.
     ///
     /// Ids with an override of their own are not counted. If the numbers of all limits are more than the limiter's
-    /// `max_keys`, [`Limiter::try_with_options`](crate::Limiter::try_with_options) and a reload return an error.
+    /// `max_keys`, [`Limiter::with_options`](crate::Limiter::with_options) and a reload return an error.
     ///
     /// # Example: unknown API keys fill their own buckets only
     ///
@@ -152,7 +152,7 @@ impl LimitOptions {
     ///     .limit_with("PerKey", IdFormat::String, limit.clone(), LimitOptions::default().max_keys(100))?
     ///     .limit("PerClient", IdFormat::IpAddress, limit)?
     ///     .build();
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().max_keys(1_000));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().max_keys(1_000))?;
     /// let keys = limiter.limit("PerKey")?;
     /// for key in 0..2_000_u64 {
     ///     let _ = keys.spend(key, 1)?;
@@ -279,7 +279,7 @@ impl OverrideOptions {
     ///     .override_with("PerUser", "alice", slow(100)?, in_an_hour)?
     ///     .build();
     /// let (clock, hand) = Clock::manual();
-    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, clock)?.limit("PerUser")?;
     /// assert_eq!(users.spend("alice", 50)?.remaining(), Some(50)); // of 100
     /// hand.advance(Duration::from_secs(7200));
     /// assert_eq!(users.check("alice", 0)?.remaining(), Some(5)); // of 10

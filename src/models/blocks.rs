@@ -11,7 +11,7 @@ const SOME: Option<usize> = Some(2);
 fn blocking(engine: Engine, max_blocks: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(8);
-    (Limiter::with_options(limits(4, 4), options.max_blocks(max_blocks)), hand)
+    (Limiter::with_options(limits(4, 4), options.max_blocks(max_blocks)).unwrap(), hand)
 }
 
 fn block<'a>(limiter: &Limiter, id: impl Into<Id<'a>>, ns: u64) -> Option<u64> {
@@ -25,7 +25,7 @@ fn unblock(limiter: &Limiter, id: &str) -> bool {
 
 /// Returns the blocked ids with the times that are left, sorted. Asserts that the count is right.
 fn listed(limiter: &Limiter) -> Vec<(String, u64)> {
-    let blocked = limiter.blocked();
+    let blocked = limiter.blocks();
     let count = limiter.inner.blocks.count();
     assert_eq!(count, blocked.len(), "the count is not that of the list: {blocked:?}");
     let mut listed: Vec<_> =

@@ -14,7 +14,7 @@ const SOME: Option<usize> = Some(1);
 pub(super) fn lock_free(burst_a: u64, burst_b: u64, max_keys: usize) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(max_keys);
-    (Limiter::with_options(limits(burst_a, burst_b), options), hand)
+    (Limiter::with_options(limits(burst_a, burst_b), options).unwrap(), hand)
 }
 
 pub(super) fn migrate(limiter: &Limiter) {
@@ -99,7 +99,7 @@ fn part_vs_two_inserts_model() {
     }
     let (clock, _hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(2).at_cap(AtCap::Deny);
-    let limiter = Limiter::with_options(builder.build(), options);
+    let limiter = Limiter::with_options(builder.build(), options).unwrap();
     let inserts = ["one", "other"].map(|id| {
         spawn(&limiter, move |limiter| limiter.limit("A").unwrap().spend(id, 1).unwrap().allowed())
     });

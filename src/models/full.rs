@@ -31,8 +31,8 @@ impl AlgorithmKind {
         let limit = match self {
             AlgorithmKind::Gcra => Limit::new(2, 2, full_in),
             AlgorithmKind::FixedWindow => Limit::fixed_window(2, full_in),
-            AlgorithmKind::TokenBucket => Limit::token_bucket(4, full_in, 2),
-            AlgorithmKind::LeakyBucket => Limit::leaky_bucket(2, MS, 2 / full_ms),
+            AlgorithmKind::TokenBucket => Limit::token_bucket(2, 4, full_in),
+            AlgorithmKind::LeakyBucket => Limit::leaky_bucket(2, 2 / full_ms, MS),
         };
         limit.unwrap()
     }
@@ -57,7 +57,7 @@ fn limits_of(a: AlgorithmKind, b: AlgorithmKind) -> Limits {
 /// migration; migrations have their own models.
 fn lock_free(limits: Limits, clock: Clock) -> Limiter {
     let options = LimiterOptions::default().clock(clock).max_keys(8).engine(Engine::LockFree);
-    let limiter = Limiter::with_options(limits, options);
+    let limiter = Limiter::with_options(limits, options).unwrap();
     assert!(spend(&limiter, "Long", 1));
     limiter
 }

@@ -149,12 +149,13 @@ fn limiter(burst_a: u64, burst_b: u64) -> (Limiter, ManualClock) {
 fn limiter_of_own_clocks(engine: Engine) -> Limiter {
     let own = || Duration::from_nanos(OWN_NOW.with(Cell::get));
     let options = LimiterOptions::default().clock(Clock::custom(own)).max_keys(8).engine(engine);
-    Limiter::with_options(limits(1, 1), options)
+    Limiter::with_options(limits(1, 1), options).unwrap()
 }
 
 /// Makes a limiter on the exact engine. The lock-free table has its own models.
 fn exact(limits: Limits, clock: Clock) -> Limiter {
     Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(Engine::Exact))
+        .unwrap()
 }
 
 fn spend(limiter: &Limiter, name: &str, cost: u64) -> bool {

@@ -19,7 +19,7 @@ fn with_override(burst: u64) -> Limits {
 fn numbers_vs_migration_model() {
     let (clock, _hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(8);
-    let limiter = Limiter::with_options(with_override(2), options);
+    let limiter = Limiter::with_options(with_override(2), options).unwrap();
     // Makes the first segment.
     assert!(limiter.limit("A").unwrap().spend("other", 1).unwrap().allowed());
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));

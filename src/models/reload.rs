@@ -18,7 +18,7 @@ fn spend_vs_reload_on_locks_model() {
     let (clock, _hand) = Clock::manual();
     // `Deny`, because an overflow bucket would stop a call with old limits before it does harm.
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).at_cap(AtCap::Deny);
-    let limiter = Limiter::with_options(limits(2, 1), options);
+    let limiter = Limiter::with_options(limits(2, 1), options).unwrap();
     assert!(spend(&limiter, "A", 1));
     let spender = spawn(&limiter, |limiter| spend(&limiter, "A", 1));
     let reloader = spawn(&limiter, |limiter| slow_down(&limiter));
@@ -80,7 +80,7 @@ fn sweep_vs_reload_on_locks_model() {
     let (clock, hand) = Clock::manual();
     hand.advance(Duration::from_nanos(50));
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).at_cap(AtCap::Deny);
-    let limiter = Limiter::with_options(with_override(false), options);
+    let limiter = Limiter::with_options(with_override(false), options).unwrap();
     assert!(spend(&limiter, "A", 5));
     let sweeper = spawn(&limiter, |limiter| limiter.sweep(1 << 20).dropped);
     let reloader = spawn(&limiter, |limiter| {

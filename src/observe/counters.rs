@@ -18,7 +18,7 @@ use crate::observe::stats::Stats;
 ///
 /// ```
 /// # use tollgate::{Limiter, LimiterOptions, Limits};
-/// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().counting(true));
+/// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().counting(true))?;
 /// limiter.reload(Limits::builder().build())?;
 /// let counters = limiter.counters();
 /// assert!(counters.is_counting && counters.last_reload.is_some());
@@ -84,7 +84,7 @@ impl Counters {
 /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-/// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true));
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().counting(true))?;
 /// assert!(limiter.limit("PerUser")?.spend("alice", 3)?.allowed());
 /// assert!(limiter.limit("PerUser")?.spend("alice", 6).is_err(), "above the burst");
 /// let users = &limiter.counters().limits[0];

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// let exact = LimitOptions::default().shared(Shared::Exact);
 /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
 /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-/// let limiter = Limiter::with_options(limits, options);
+/// let limiter = Limiter::with_options(limits, options)?;
 /// assert!(block_on(limiter.shared("PerUser")?.spend("alice", 1))?.allowed());
 /// let store = limiter.counters().store().expect("the limiter has a store");
 /// assert_eq!((store.calls, store.errors.timeout, store.is_outage), (1, 0, false));

@@ -31,7 +31,7 @@ const MAX_CHARS: usize = 256;
 /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-/// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20));
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().top_denied(20))?;
 /// let users = limiter.limit("PerUser")?;
 /// for _ in 0..3 {
 ///     let _ = users.spend("mallory", 1)?;

@@ -13,7 +13,7 @@ impl Decision {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::Decision;
-    /// let denied = Decision::to_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
+    /// let denied = Decision::for_spend(false, 0, Duration::from_secs(1), Duration::from_secs(3));
     /// assert!(!denied.overloaded()); // denied by its bucket
     /// ```
     #[inline]
@@ -23,7 +23,7 @@ impl Decision {
 
     /// Makes the denial of a call that the node could not ask the store for in time.
     pub(crate) fn overload(retry_in: Duration) -> Decision {
-        let mut denied = Decision::to_spend(false, 0, retry_in, retry_in);
+        let mut denied = Decision::for_spend(false, 0, retry_in, retry_in);
         denied.verdict = denied.verdict.overloaded();
         denied
     }

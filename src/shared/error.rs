@@ -23,7 +23,7 @@ impl Error {
     /// let leased = LimitOptions::default().shared(Shared::Leased);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
     /// assert!(block_on(users.spend_estimate("alice", 1)).unwrap_err().is_leased());
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -83,7 +83,7 @@ impl ReserveError {
     /// let leased = LimitOptions::default().shared(Shared::Leased);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, leased)?.build();
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
     /// let error = block_on(users.reserve("alice", 1, Duration::MAX)).unwrap_err();
     /// assert!(error.is_leased() && !error.is_store_failure());
     /// # Ok::<(), tollgate::Error>(())
@@ -106,7 +106,7 @@ impl ReserveError {
     /// let exact = LimitOptions::default().shared(Shared::Exact).on_error(OnError::Deny);
     /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let nobody = Store::connect(&StoreOptions::new("redis://127.0.0.1:1")?)?;
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(nobody));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(nobody))?;
     /// let error = block_on(limiter.shared("PerUser")?.reserve("alice", 1, Duration::MAX)).unwrap_err();
     /// assert!(error.is_store_failure() && !error.is_never());
     /// # Ok::<(), tollgate::Error>(())

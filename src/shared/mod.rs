@@ -64,7 +64,7 @@ use valkey::ValkeyStore;
 ///
 /// let store = Store::in_memory(Clock::system());
 /// let node = |store: &Store| {
-///     Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store.clone()))
+///     Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store.clone()))?
 /// };
 /// let nodes = [node(&store), node(&store)]; // share their limits
 /// # let _ = nodes;
@@ -90,7 +90,7 @@ impl Store {
     /// use tollgate::{LimiterOptions, Limiter, Limits};
     ///
     /// let store = Store::connect(&StoreOptions::new("redis://127.0.0.1:6379")?)?;
-    /// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store));
+    /// let limiter = Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store))?;
     /// # let _ = limiter;
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -205,7 +205,7 @@ impl Store {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// let store = Store::in_memory(Clock::system());
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store.clone()));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store.clone()))?;
     /// assert!(block_on(limiter.shared("PerUser")?.spend("alice", 1))?.allowed());
     /// assert_eq!(store.calls(), 1);
     /// # Ok::<(), tollgate::Error>(())

@@ -33,7 +33,7 @@ impl LimiterOptions {
     /// # use tollgate::shared::Store;
     /// # use tollgate::{Clock, Limiter, LimiterOptions, Limits};
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let limiter = Limiter::with_options(Limits::builder().build(), options);
+    /// let limiter = Limiter::with_options(Limits::builder().build(), options)?;
     /// # let _ = limiter;
     /// ```
     pub fn store(mut self, store: Store) -> LimiterOptions {

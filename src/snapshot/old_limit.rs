@@ -53,15 +53,13 @@ impl OldLimit {
     pub(super) fn decode(parameters: &Parameters<'_>) -> Result<OldLimit, FrameFault> {
         let ms = Duration::from_millis;
         let damaged = || FrameFault::Damaged;
-        // A leaky bucket's valid size and drip size are below 2^24: a number above u32::MAX is damage.
-        let count = |units: u64| u32::try_from(units).map_err(|_| damaged());
         let [a, b, c] = parameters.numbers;
         let limit: Result<Limit, Error> = match parameters.algorithm {
             CUSTOM => return Ok(OldLimit::Custom(parameters.name.into())),
             GCRA => Limit::new(a, b, Duration::from_nanos(c)),
             FIXED_WINDOW => Limit::fixed_window(a, ms(b)),
-            TOKEN_BUCKET => Limit::token_bucket(a, ms(b), c),
-            LEAKY_BUCKET => Limit::leaky_bucket(count(a)?, ms(b), count(c)?),
+            TOKEN_BUCKET => Limit::token_bucket(c, a, ms(b)),
+            LEAKY_BUCKET => Limit::leaky_bucket(a, c, ms(b)),
             _ => return Err(damaged()),
         };
         limit.map(OldLimit::Limit).map_err(|_| damaged())
@@ -122,8 +120,8 @@ mod tests {
         for limit in [
             Limit::new(20, 10, Duration::from_nanos(1_500_000_001)).unwrap(),
             Limit::fixed_window(20, time).unwrap(),
-            Limit::token_bucket(20, time, 5).unwrap(),
-            Limit::leaky_bucket(20, time, 3).unwrap(),
+            Limit::token_bucket(5, 20, time).unwrap(),
+            Limit::leaky_bucket(20, 3, time).unwrap(),
         ] {
             let decoded = OldLimit::decode(&encode(&limit));
             assert!(matches!(decoded, Ok(OldLimit::Limit(ref old)) if *old == limit), "{limit}");

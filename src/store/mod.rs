@@ -77,7 +77,7 @@ impl<'a> StoreKey<'a> {
 /// let limit = Limit::new(10, 10, Duration::from_secs(60))?;
 /// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
 /// let options = LimiterOptions::default().engine(Engine::Exact);
-/// let requests = Limiter::with_options(limits, options).limit("Requests")?;
+/// let requests = Limiter::with_options(limits, options)?.limit("Requests")?;
 /// assert!(requests.spend("alice", 1)?.allowed());
 /// assert_eq!(requests.ids(), Some(vec!["alice".to_owned()]));
 /// # }
@@ -203,7 +203,7 @@ impl From<Outdated> for UpdateError {
 /// let limit = Limit::new(1, 1, Duration::from_secs(1))?;
 /// let limits = Limits::builder().limit("Requests", IdFormat::String, limit)?.build();
 /// let (clock, hand) = Clock::manual();
-/// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock));
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().clock(clock))?;
 /// assert!(limiter.limit("Requests")?.spend("alice", 1)?.allowed());
 /// hand.advance(Duration::from_secs(1)); // alice's bucket is full again
 /// while !limiter.sweep(1000).finished {}

@@ -48,6 +48,11 @@ impl Decimal {
         millionths.map(|millionths| Decimal { millionths }).ok_or_else(too_large)
     }
 
+    /// A whole number; one that is too large becomes the largest decimal, which is out of the range of every count.
+    pub(crate) fn from_whole(number: u64) -> Decimal {
+        Decimal { millionths: number.saturating_mul(ONE) }
+    }
+
     /// Converts a float by its shortest decimal that parses back to the same float: the decimal that a person wrote.
     pub(crate) fn from_f64(number: f64) -> Result<Decimal, String> {
         if !number.is_finite() {

@@ -88,13 +88,13 @@ impl Watcher {
     /// let watcher = limiter.watch(&path, None, rarely)?;
     /// std::fs::write(&path, "PerUser: {burst: 40, count: 10, period: 1s, id: string}")?;
     /// while watcher.status().generation == 0 {
-    ///     watcher.look();
+    ///     watcher.check_now();
     ///     std::thread::yield_now();
     /// }
     /// assert_eq!(limiter.limit("PerUser")?.check("alice", 0)?.remaining(), Some(40));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn look(&self) {
+    pub fn check_now(&self) {
         self.ticker.hasten();
     }
 }

@@ -71,7 +71,7 @@ impl Replay {
             builder = builder.limit(name, IdFormat::String, limit).unwrap();
         }
         let (clock, hand) = Clock::manual();
-        let limiter = Limiter::with_clock(builder.build(), clock);
+        let limiter = Limiter::with_options(builder.build(), clock).unwrap();
         let handles =
             limits.keys().map(|name| (name.clone(), limiter.limit(name).unwrap())).collect();
         Replay { limiter, hand, now: Duration::ZERO, handles, limit_of: HashMap::new() }

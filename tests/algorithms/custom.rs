@@ -60,7 +60,7 @@ fn limiter(algorithm: impl Algorithm + 'static) -> (Limiter, ManualClock) {
     let limit = Limit::custom(Arc::new(algorithm)).unwrap();
     let limits = Limits::builder().limit("Uploads", IdFormat::String, limit).unwrap().build();
     let (clock, manual) = Clock::manual();
-    (Limiter::with_clock(limits, clock), manual)
+    (Limiter::with_options(limits, clock).unwrap(), manual)
 }
 
 #[test]
@@ -89,7 +89,7 @@ struct BadWord(u64);
 
 impl Algorithm for BadWord {
     fn spend(&self, _: u64, _: u64, _: u64) -> Outcome {
-        let decision = Decision::to_spend(true, 0, Duration::ZERO, Duration::ZERO);
+        let decision = Decision::for_spend(true, 0, Duration::ZERO, Duration::ZERO);
         Outcome { word: Some(self.0), decision }
     }
 
@@ -142,12 +142,12 @@ impl Algorithm for Panics {
     fn spend(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let mark = if cost == 2 { MARK } else { 0 };
         let after = (word & !MARK).max(now_ns) + SECOND;
-        let decision = Decision::to_spend(true, 0, Duration::ZERO, Duration::ZERO);
+        let decision = Decision::for_spend(true, 0, Duration::ZERO, Duration::ZERO);
         Outcome { word: (cost > 0).then_some(after | mark), decision }
     }
 
     fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 0, Duration::ZERO) }
+        Outcome { word: None, decision: Decision::for_refund(false, 0, Duration::ZERO) }
     }
 
     fn is_full(&self, word: u64, now_ns: u64) -> bool {
@@ -173,7 +173,7 @@ fn with_panics(max_keys: usize, engine: Engine) -> (Limiter, KeyedLimit, KeyedLi
         .unwrap();
     let (clock, manual) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(max_keys);
-    let limiter = Limiter::with_options(limits.build(), options.at_cap(AtCap::Deny));
+    let limiter = Limiter::with_options(limits.build(), options.at_cap(AtCap::Deny)).unwrap();
     let (panics, plain) = (limiter.limit("Panics").unwrap(), limiter.limit("Plain").unwrap());
     (limiter, panics, plain, manual)
 }

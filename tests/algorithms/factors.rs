@@ -52,9 +52,8 @@ fn of_0_1_and_out_of_range() {
 }
 
 /// Returns the size, the drip_rate in ms and the drip_size of the limit for these legacy parameters.
-fn legacy(max: f64, duration_ms: u64, min_interval_ms: Option<u64>) -> (u64, u64, u64) {
-    let made =
-        Limit::leaky_bucket_legacy(Some(max), Some(ms(duration_ms)), min_interval_ms.map(ms));
+fn legacy(max: u64, duration_ms: u64, min_interval_ms: Option<u64>) -> (u64, u64, u64) {
+    let made = Limit::from_sharkey(Some(max), Some(ms(duration_ms)), min_interval_ms.map(ms));
     match made.unwrap().unwrap().parameters() {
         Parameters::LeakyBucket { size, drip_rate, drip_size } => {
             (size, drip_rate.as_millis() as u64, drip_size)
@@ -67,22 +66,21 @@ fn legacy(max: f64, duration_ms: u64, min_interval_ms: Option<u64>) -> (u64, u64
 fn legacy_numbers_are_translated_as_by_the_original() {
     let (second, minute, hour) = (1000, 60_000, 3_600_000);
     for (max, duration, min_interval, wanted) in [
-        (10.0, second, None, (10, 100, 1)),
-        (2.0, second, None, (2, 500, 1)),
-        (3.0, second, None, (3, 333, 1)),
-        (10.0, 5 * second, None, (10, 500, 1)),
-        (7.0, 10 * second, None, (7, 1429, 1)),
-        (20.0, hour, None, (20, 180_000, 1)),
-        (10.0, hour, Some(second), (10, 360_000, 1)),
-        (300.0, hour, Some(second), (300, 12_000, 1)),
-        (120.0, hour, Some(30 * second), (120, 30_000, 1)),
-        (120.0, minute, Some(200), (120, 500, 1)),
-        (200.0, 30 * minute, Some(250), (200, 9000, 1)),
-        (10.0, 5 * second, Some(second), (10, 1000, 2)),
-        (10.0, 10 * second, Some(2500), (10, 3000, 3)),
-        (4096.0, 2 * second, None, (4096, 1, 2)),
-        (10.0, 5 * second, Some(0), (10, 500, 1)),
-        (1.5, second, None, (2, 667, 1)),
+        (10, second, None, (10, 100, 1)),
+        (2, second, None, (2, 500, 1)),
+        (3, second, None, (3, 333, 1)),
+        (10, 5 * second, None, (10, 500, 1)),
+        (7, 10 * second, None, (7, 1429, 1)),
+        (20, hour, None, (20, 180_000, 1)),
+        (10, hour, Some(second), (10, 360_000, 1)),
+        (300, hour, Some(second), (300, 12_000, 1)),
+        (120, hour, Some(30 * second), (120, 30_000, 1)),
+        (120, minute, Some(200), (120, 500, 1)),
+        (200, 30 * minute, Some(250), (200, 9000, 1)),
+        (10, 5 * second, Some(second), (10, 1000, 2)),
+        (10, 10 * second, Some(2500), (10, 3000, 3)),
+        (4096, 2 * second, None, (4096, 1, 2)),
+        (10, 5 * second, Some(0), (10, 500, 1)),
     ] {
         assert_eq!(
             legacy(max, duration, min_interval),
@@ -95,35 +93,33 @@ fn legacy_numbers_are_translated_as_by_the_original() {
 #[test]
 fn legacy_numbers_may_be_no_limit_or_wrong() {
     let made = |max, duration: Option<u64>, min_interval: Option<u64>| {
-        Limit::leaky_bucket_legacy(max, duration.map(ms), min_interval.map(ms))
+        Limit::from_sharkey(max, duration.map(ms), min_interval.map(ms))
     };
     for (max, duration, min_interval) in [
         (None, None, None),
-        (Some(10.0), None, None),
+        (Some(10), None, None),
         (None, Some(1000), None),
-        (Some(10.0), Some(0), None),
-        (Some(10.0), Some(0), Some(1000)),
+        (Some(10), Some(0), None),
+        (Some(10), Some(0), Some(1000)),
         (None, None, Some(0)),
         (None, Some(1000), Some(0)),
     ] {
         assert_eq!(made(max, duration, min_interval).unwrap(), None);
     }
     assert_eq!(made(None, None, Some(1000)).unwrap(), Some(leaky(1, 1000, 1)));
-    assert_eq!(made(Some(5.0), None, Some(1000)).unwrap(), Some(leaky(1, 1000, 1)));
-    let short = Limit::leaky_bucket_legacy(None, None, Some(Duration::from_micros(400)));
+    assert_eq!(made(Some(5), None, Some(1000)).unwrap(), Some(leaky(1, 1000, 1)));
+    let short = Limit::from_sharkey(None, None, Some(Duration::from_micros(400)));
     assert_eq!(short.unwrap(), Some(leaky(1, 1, 1)), "0.4 ms becomes 1 ms");
     for (max, wanted) in [
-        (0.0, "invalid max 0: at least 1 is allowed"),
-        (0.5, "invalid max 0.5: at least 1 is allowed"),
-        (-1.0, "invalid max -1: negative; at least 0 is allowed"),
+        (0, "invalid max 0: at least 1 is allowed"),
         (
-            20_000_000.0,
+            20_000_000,
             "invalid max 20000000: at most 16777215 is allowed; count in thousands, or use gcra",
         ),
     ] {
         assert_eq!(made(Some(max), Some(1000), None).unwrap_err().to_string(), wanted);
     }
-    let text = made(Some(16_000_000.0), Some(1), Some(1000)).unwrap_err().to_string();
+    let text = made(Some(16_000_000), Some(1), Some(1000)).unwrap_err().to_string();
     assert!(
         text.starts_with("invalid min_interval 1s: it makes drips of 16000000000 units"),
         "{text}"

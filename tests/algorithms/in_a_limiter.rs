@@ -13,7 +13,7 @@ proptest! {
     #[test]
     fn answer_as_the_oracle_despite_sweeps(
         three in (1..5u64, 1..20u64, 1..9u64, 1..5u64).prop_map(|(count, time, more, drip)| {
-            [fixed(count, time), tokens(count + more, time, count), leaky(count as u32, time, drip as u32)]
+            [fixed(count, time), tokens(count + more, time, count), leaky(count, time, drip)]
         }),
         history in steps(8 * MS),
         sweep_every in 1..6usize,
@@ -98,7 +98,7 @@ fn untracked_keys_share_bucket_of_any_algorithm() {
             let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
             let (clock, hand) = Clock::manual();
             let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(at_cap);
-            let limiter = Limiter::with_options(limits.build(), options);
+            let limiter = Limiter::with_options(limits.build(), options).unwrap();
             let handle = limiter.limit("Own").unwrap();
             assert!(handle.spend("first", 1).unwrap().allowed());
             let spend = |n: u32| handle.spend(&*format!("other {n}"), 1).unwrap();
@@ -165,11 +165,11 @@ fn each_member_of_a_batch_says_its_own() {
     let members = [fixed.member("id"), gcra.member("id"), fixed.scaled(0.into()).member("other")];
     let batch = limiter.batch(&members);
     let mut each = Vec::new();
-    assert!(batch.spend_each(&mut each).unwrap().allowed());
+    assert!(batch.spend_into(&mut each).unwrap().allowed());
     let remaining: Vec<_> = each.iter().map(|said| said.remaining()).collect();
     assert_eq!(remaining, [Some(0), Some(2), None]);
     each.clear();
-    let denied = batch.spend_each(&mut each).unwrap();
+    let denied = batch.spend_into(&mut each).unwrap();
     assert_eq!((denied.denied_by(), denied), (Some(0), each[0]));
     assert_eq!((each[1].allowed(), each[1].remaining()), (true, Some(2)), "charged nothing");
     assert_eq!(gcra.check("id", 0).unwrap().remaining(), Some(2));

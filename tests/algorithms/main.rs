@@ -28,11 +28,11 @@ fn fixed(limit: u64, window_ms: u64) -> Limit {
 }
 
 fn tokens(limit: u64, window_ms: u64, burst: u64) -> Limit {
-    Limit::token_bucket(limit, ms(window_ms), burst).unwrap()
+    Limit::token_bucket(burst, limit, ms(window_ms)).unwrap()
 }
 
-fn leaky(size: u32, drip_rate_ms: u64, drip_size: u32) -> Limit {
-    Limit::leaky_bucket(size, ms(drip_rate_ms), drip_size).unwrap()
+fn leaky(size: u64, drip_rate_ms: u64, drip_size: u64) -> Limit {
+    Limit::leaky_bucket(size, drip_size, ms(drip_rate_ms)).unwrap()
 }
 
 /// Limits of every counting algorithm, most often small ones, with the time in which their state changes.
@@ -47,7 +47,7 @@ fn any_limit() -> impl Strategy<Value = (Limit, u64)> {
         (count(), time(), count()).prop_map(|(size, rate, drip)| {
             // The bucket is empty before the words' time ends, even after a history.
             let rate = rate.min((1 << 37) / size.div_ceil(drip));
-            (leaky(size as u32, rate, drip as u32), rate * MS)
+            (leaky(size, rate, drip), rate * MS)
         }),
     ]
 }

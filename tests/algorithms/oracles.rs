@@ -36,7 +36,7 @@ fn small_limit() -> impl Strategy<Value = (Limit, u64)> {
             (tokens(limit, window, 1 + part % limit), window * MS)
         }),
         (count(), time(), count())
-            .prop_map(|(size, rate, drip)| { (leaky(size as u32, rate, drip as u32), rate * MS) }),
+            .prop_map(|(size, rate, drip)| { (leaky(size, rate, drip), rate * MS) }),
     ]
 }
 

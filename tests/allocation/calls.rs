@@ -32,7 +32,7 @@ fn no_call_for_a_known_key_allocates() {
         .override_id("Text", "alice", limit)
         .unwrap();
     let (clock, hand) = Clock::manual();
-    let limiter = Limiter::with_clock(limits.build(), clock);
+    let limiter = Limiter::with_options(limits.build(), clock).unwrap();
     let handle = |name| limiter.limit(name).unwrap();
     let long = "x".repeat(1024);
     let set = IdentifierSet::new(["example.com", "example.org"]).unwrap();

@@ -54,7 +54,7 @@ fn block_denies_exactly_until_its_end() {
             advance(time - NS);
             assert!(handle.spend("id", 1).unwrap().blocked(), "{context}");
             advance(NS);
-            assert_eq!(handle.blocked("id").unwrap(), None, "{context}");
+            assert_eq!(handle.blocked_for("id").unwrap(), None, "{context}");
             assert_eq!(state(&handle), state(&same), "{context}");
             assert_eq!(handle.spend("id", 1).unwrap(), same.spend("id", 1).unwrap(), "{context}");
         });
@@ -156,7 +156,7 @@ fn blocked_member_denies_batch_or_is_skipped() {
                     assert_eq!((denied.retry_in(), denied.remaining()), (ms(700), Some(0)));
                 }
                 let mut each = Vec::new();
-                assert!(batch.spend_each(&mut each).unwrap().blocked());
+                assert!(batch.spend_into(&mut each).unwrap().blocked());
                 assert!(each[0].allowed() && each[1].blocked() && each[1].denied_by() == Some(1));
             }
             assert_eq!(other.check("id", 0).unwrap().remaining(), Some(9), "nothing is charged");
@@ -169,7 +169,7 @@ fn blocked_member_denies_batch_or_is_skipped() {
 
             let members = [own.member("id").mode(MemberMode::SpendOnly), other.member("id")];
             let mut each = Vec::new();
-            assert!(limiter.batch(&members).spend_each(&mut each).unwrap().allowed());
+            assert!(limiter.batch(&members).spend_into(&mut each).unwrap().allowed());
             assert!(each[0].blocked() && each[1].allowed(), "{limit:?}");
             assert_eq!(other.check("id", 0).unwrap().remaining(), Some(8));
             own.unblock("id").unwrap();
@@ -257,7 +257,7 @@ fn block_creates_no_bucket_and_writes_nothing() {
 #[test]
 fn a_block_denies_where_its_limit_applies() {
     for engine in ENGINES {
-        let limit = Limit::leaky_bucket(4, ms(10), 1).unwrap();
+        let limit = Limit::leaky_bucket(4, 1, ms(10)).unwrap();
         let (limiter, handle, _hand) = on(&limit, engine);
         handle.block("id", ms(700)).unwrap();
         let is_blocked = || handle.spend("id", 1).unwrap().blocked();
@@ -265,14 +265,14 @@ fn a_block_denies_where_its_limit_applies() {
         assert!(handle.scaled("0.5".parse().unwrap()).spend("id", 1).unwrap().blocked());
         assert!(handle.scaled(Factor::ZERO).spend("id", 1).unwrap().allowed());
         limiter.set_enabled(false);
-        assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: switched off");
+        assert!(!is_blocked() && limiter.blocks().len() == 1, "{engine:?}: switched off");
         limiter.set_enabled(true);
         assert!(is_blocked(), "{engine:?}: switched on");
         // Reload without the limit, then with it again.
         let none = || Limits::builder().limit("Other", IdFormat::String, limit.clone()).unwrap();
         let removing = ReloadOptions::default().remove_missing(true);
         assert!(limiter.reload_with(none().build(), removing).unwrap().changed);
-        assert!(!is_blocked() && limiter.blocked().len() == 1, "{engine:?}: no limit");
+        assert!(!is_blocked() && limiter.blocks().len() == 1, "{engine:?}: no limit");
         assert!(handle.block("more", ms(9)).unwrap_err().is_invalid_block());
         assert!(limiter.reload(limits(&limit)).unwrap().changed);
         assert!(is_blocked(), "{engine:?}: the limit is back");
@@ -296,7 +296,7 @@ fn shadow_mode_counts_blocked_calls_without_denying() {
             .unwrap();
     for engine in ENGINES {
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-        let limiter = Limiter::with_options(limits.clone(), options.counting(true));
+        let limiter = Limiter::with_options(limits.clone(), options.counting(true)).unwrap();
         let handle = limiter.limit("Own").unwrap();
         handle.block("id", ms(700)).unwrap();
         assert!(handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
@@ -315,7 +315,7 @@ fn blocked_call_does_not_reach_the_shadow() {
         let limit = Limit::new(4, 1, ms(1000)).unwrap();
         let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, beside).unwrap();
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-        let limiter = Limiter::with_options(limits.build(), options.counting(true));
+        let limiter = Limiter::with_options(limits.build(), options.counting(true)).unwrap();
         let handle = limiter.limit("Own").unwrap();
         handle.block("id", ms(700)).unwrap();
         for _ in 0..3 {

@@ -68,7 +68,7 @@ async fn blocked_ipv6_client_is_answered_per_guide() {
 
     let limit = Limit::new(20, 10, Duration::from_secs(1)).unwrap();
     let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap().build();
-    let limiter = Limiter::with_clock(limits, tollgate::Clock::manual().0);
+    let limiter = Limiter::with_options(limits, tollgate::Clock::manual().0).unwrap();
     let handle = limiter.limit("PerClient").unwrap();
     let client: IpAddr = "2001:db8:1:2::7".parse().unwrap();
     let id = ClientAddress::new().find(Some(client), &http::HeaderMap::new()).unwrap();

@@ -20,7 +20,7 @@ fn blocks_are_listed_by_limit_and_id() {
         other.block("mallory", ms(50)).unwrap();
         hand.advance(ms(10));
         let mut listed: Vec<_> =
-            limiter.blocked().into_iter().map(|it| (it.limit, it.id, it.left, it.reason)).collect();
+            limiter.blocks().into_iter().map(|it| (it.limit, it.id, it.left, it.reason)).collect();
         listed.sort();
         let expected = [
             ("Other", "mallory", 40, None),
@@ -31,11 +31,11 @@ fn blocks_are_listed_by_limit_and_id() {
             (limit.to_owned(), id.to_owned(), ms(left), reason.map(str::to_owned))
         });
         assert_eq!(listed, expected, "{engine:?}");
-        assert_eq!(handle.blocked("trudy").unwrap(), Some(ms(20)));
-        assert_eq!(other.blocked("trudy").unwrap(), None);
+        assert_eq!(handle.blocked_for("trudy").unwrap(), Some(ms(20)));
+        assert_eq!(other.blocked_for("trudy").unwrap(), None);
         hand.advance(ms(20));
-        assert_eq!(handle.blocked("trudy").unwrap(), None);
-        assert_eq!(limiter.blocked().len(), 2);
+        assert_eq!(handle.blocked_for("trudy").unwrap(), None);
+        assert_eq!(limiter.blocks().len(), 2);
     }
 }
 
@@ -43,7 +43,7 @@ fn blocks_are_listed_by_limit_and_id() {
 fn the_longer_block_stays_with_its_reason() {
     for engine in ENGINES {
         let (limiter, handle, hand) = on(&limits_of_all()[1], engine);
-        let reason = || limiter.blocked()[0].reason.clone();
+        let reason = || limiter.blocks()[0].reason.clone();
         assert_eq!(handle.block_with_reason("id", ms(500), "first").unwrap(), ms(500));
         assert_eq!(handle.block_with_reason("id", ms(300), "shorter").unwrap(), ms(500));
         assert_eq!(reason().as_deref(), Some("first"));
@@ -58,7 +58,7 @@ fn the_longer_block_stays_with_its_reason() {
         // A block of no time is no block, and a block of all time has an end.
         assert_eq!(handle.block("x", Duration::ZERO).unwrap(), Duration::ZERO);
         assert!(handle.block("x", Duration::MAX).unwrap() > 100 * 365 * ms(86_400_000));
-        assert_eq!(limiter.blocked().len(), 2);
+        assert_eq!(limiter.blocks().len(), 2);
     }
 }
 
@@ -67,7 +67,7 @@ fn exceeding_max_blocks_is_an_error_naming_it() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_blocks(3);
-        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options);
+        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options).unwrap();
         let (handle, other) = (limiter.limit("Own").unwrap(), limiter.limit("Other").unwrap());
         handle.block("a", ms(10)).unwrap();
         handle.block("b", ms(20)).unwrap();
@@ -79,13 +79,13 @@ fn exceeding_max_blocks_is_an_error_naming_it() {
         assert!(handle.spend("d", 1).unwrap().allowed());
         hand.advance(ms(15));
         handle.block("d", ms(10)).unwrap();
-        assert_eq!(limiter.blocked().len(), 3, "one that was over has made room");
+        assert_eq!(limiter.blocks().len(), 3, "one that was over has made room");
         assert!(handle.block("e", ms(10)).unwrap_err().is_invalid_block());
         assert!(handle.unblock("b").unwrap());
         handle.block("e", ms(10)).unwrap();
 
         let none = LimiterOptions::default().max_blocks(0);
-        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), none);
+        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), none).unwrap();
         assert!(limiter.limit("Own").unwrap().block("a", ms(10)).unwrap_err().is_invalid_block());
     }
 }
@@ -98,7 +98,7 @@ fn the_default_bound_holds_exactly() {
     }
     let error = handle.block("one more", ms(10)).unwrap_err();
     assert!(error.to_string().ends_with("65536 ids are, which is max_blocks"), "{error}");
-    assert_eq!(limiter.blocked().len(), 65_536);
+    assert_eq!(limiter.blocks().len(), 65_536);
     for id in 0..65_536 {
         assert!(handle.spend(&*format!("{id}"), 1).unwrap().blocked(), "{id}");
     }
@@ -106,7 +106,7 @@ fn the_default_bound_holds_exactly() {
     handle.block("7", ms(20)).unwrap();
     hand.advance(ms(10));
     handle.block("one more", ms(10)).unwrap();
-    assert_eq!(limiter.blocked().len(), 2, "those that are over have made room");
+    assert_eq!(limiter.blocks().len(), 2, "those that are over have made room");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn dropped_ended_blocks_are_not_counted() {
     const MOST: u32 = 5000;
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_blocks(MOST as usize);
-    let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options);
+    let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options).unwrap();
     let handle = limiter.limit("Own").unwrap();
     // More ids than bins: each round's blocks drop the previous round's from their bins.
     for round in 0..3 {
@@ -137,7 +137,7 @@ fn a_bad_id_or_reason_is_an_error() {
     let error = handle.block_with_reason("it", ms(10), reason).unwrap_err();
     assert!(error.is_invalid_block());
     assert_eq!(error.to_string(), "Own:it cannot be blocked: its reason is longer than 1024 bytes");
-    assert_eq!(limiter.blocked().len(), 1);
+    assert_eq!(limiter.blocks().len(), 1);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_reload_to_any_numbers_keeps_blocks() {
                 hand.advance(ms(100));
                 let other = next.scaled("0.5".parse().unwrap()).unwrap().unwrap();
                 assert!(limiter.reload_with(limits(&other), debt).unwrap().changed);
-                assert_eq!(handle.blocked("id").unwrap(), Some(ms(600)));
+                assert_eq!(handle.blocked_for("id").unwrap(), Some(ms(600)));
                 let context = format!("{limit:?} to {other:?} by {debt:?}");
                 assert_eq!(state(&handle).retry_in(), ms(600), "{context}");
                 assert!(handle.unblock("id").unwrap());
@@ -166,7 +166,7 @@ fn a_reload_to_any_numbers_keeps_blocks() {
 fn no_block_is_lost_among_threads() {
     for engine in ENGINES {
         let options = LimiterOptions::default().engine(engine).max_blocks(8 * 4);
-        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options);
+        let limiter = Limiter::with_options(limits(&limits_of_all()[0]), options).unwrap();
         let handle = limiter.limit("Own").unwrap();
         let spent = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn no_block_is_lost_among_threads() {
             }
         });
         assert!(spent.into_inner() > 0);
-        assert!(limiter.blocked().is_empty());
+        assert!(limiter.blocks().is_empty());
         // Nothing is counted any more: the maximum of blocks can be listed.
         for id in 0..8_u64 * 4 {
             handle.block(&*id.to_string(), ms(60_000)).unwrap();

@@ -21,7 +21,7 @@ fn drain(handle: &KeyedLimit) -> u64 {
 
 #[test]
 fn window_blocked_repeatedly_still_admits_its_limit() {
-    for limit in [Limit::fixed_window(10, HOUR).unwrap(), Limit::token_bucket(10, HOUR, 9).unwrap()]
+    for limit in [Limit::fixed_window(10, HOUR).unwrap(), Limit::token_bucket(9, 10, HOUR).unwrap()]
     {
         for engine in ENGINES {
             let (_, handle, hand) = on(&limit, engine);
@@ -41,7 +41,7 @@ fn window_blocked_repeatedly_still_admits_its_limit() {
 #[test]
 fn block_refunds_nothing_of_a_daily_quota() {
     let day = 24 * HOUR;
-    let limits = [Limit::fixed_window(1000, day), Limit::token_bucket(1000, day, 999)];
+    let limits = [Limit::fixed_window(1000, day), Limit::token_bucket(999, 1000, day)];
     for limit in limits.map(Result::unwrap) {
         let (_, handle, hand) = on(&limit, Engine::LockFree);
         hand.advance(2 * day);
@@ -82,7 +82,7 @@ fn reload_keeps_block_and_reservations() {
         let more = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
         let more = more.limit("More", IdFormat::String, limit).unwrap().build();
         assert!(limiter.reload(more).unwrap().changed);
-        assert_eq!(handle.blocked("id").unwrap(), Some(seconds(60)), "{engine:?}");
+        assert_eq!(handle.blocked_for("id").unwrap(), Some(seconds(60)), "{engine:?}");
         assert_eq!(state(&handle).retry_in(), seconds(60), "{engine:?}");
         assert!(handle.unblock("id").unwrap());
         let next = handle.reserve("id", 1, Duration::MAX).unwrap();
@@ -104,13 +104,13 @@ fn the_end_of_an_override_keeps_a_block() {
         let (clock, hand) = Clock::manual();
         hand.set(seconds(10));
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let limiter = Limiter::with_options(limits.build(), options);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
         let handle = limiter.limit("Own").unwrap();
         assert_eq!(handle.spend("id", 1).unwrap().remaining(), Some(99), "the override's");
         handle.block("id", seconds(1800)).unwrap();
         hand.advance(seconds(1799));
         limiter.sweep(1 << 20);
-        assert_eq!(handle.blocked("id").unwrap(), Some(seconds(1)));
+        assert_eq!(handle.blocked_for("id").unwrap(), Some(seconds(1)));
         assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
         hand.advance(seconds(1));
         assert_eq!(handle.spend("id", 1).unwrap().remaining(), Some(9), "the default's");
@@ -124,7 +124,7 @@ fn upward_settlement_of_blocked_id_is_owed() {
         let limit = Limit::new(10, 1, seconds(1)).unwrap();
         let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, owing).unwrap();
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-        let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
+        let handle = Limiter::with_options(limits.build(), options).unwrap().limit("Own").unwrap();
         let (_, receipt) = handle.spend_estimate("id", 5).unwrap();
         handle.block("id", seconds(1)).unwrap();
         let _ = receipt.unwrap().settle(20);
@@ -142,7 +142,7 @@ fn untracked_id_is_blocked_at_the_cap() {
             let options = LimiterOptions::default().clock(clock).engine(engine);
             let options = options.max_keys(1).at_cap(at_cap);
             let limit = Limit::new(10, 1, HOUR).unwrap();
-            let limiter = Limiter::with_options(limits(&limit), options);
+            let limiter = Limiter::with_options(limits(&limit), options).unwrap();
             let handle = limiter.limit("Own").unwrap();
             assert!(handle.spend("first", 1).unwrap().allowed());
             assert_eq!(handle.block("id", HOUR).unwrap(), HOUR, "{engine:?} {at_cap:?}");
@@ -178,8 +178,8 @@ fn restored_limiter_has_blocks_and_their_ends() {
         let (new, restored) = Limiter::restore(faster, options, &path).unwrap();
         let handle = new.limit("Own").unwrap();
         let left = HOUR - restored.elapsed;
-        assert_eq!(handle.blocked("id").unwrap(), Some(left), "{engine:?}");
-        assert_eq!(new.blocked().len(), 1, "{engine:?}");
+        assert_eq!(handle.blocked_for("id").unwrap(), Some(left), "{engine:?}");
+        assert_eq!(new.blocks().len(), 1, "{engine:?}");
         hand.advance(left - super::NS);
         assert!(!handle.spend("id", 1).unwrap().allowed(), "{engine:?}");
         hand.advance(super::NS);

@@ -26,7 +26,7 @@ fn restored(
 /// Limit, id and reason of each block, sorted.
 fn listed(limiter: &Limiter) -> Vec<(String, String, Option<String>)> {
     let mut listed: Vec<_> =
-        limiter.blocked().into_iter().map(|it| (it.limit, it.id, it.reason)).collect();
+        limiter.blocks().into_iter().map(|it| (it.limit, it.id, it.reason)).collect();
     listed.sort();
     listed
 }

@@ -165,7 +165,7 @@ impl Threads {
         let origin = Origin::new();
         // The table grows beyond the reserved memory, and shrinks again.
         let options = LimiterOptions::default().clock(origin.clock()).engine(engine).reserve(100);
-        let limiter = Limiter::with_options(limits([false; LIMITS.len()], 0), options);
+        let limiter = Limiter::with_options(limits([false; LIMITS.len()], 0), options).unwrap();
         let handles = LIMITS.iter().map(|kind| limiter.limit(kind.name).unwrap()).collect();
         let mut generations: [Generations; LIMITS.len()] = Default::default();
         for (generations, kind) in generations.iter_mut().zip(&LIMITS) {
@@ -398,7 +398,7 @@ impl Spender<'_> {
             .collect();
         let batch = all.limiter.batch(&members);
         let mut each: Vec<Decision> = Vec::new();
-        let (said, asked) = first_reading(|| batch.spend_each(&mut each).unwrap());
+        let (said, asked) = first_reading(|| batch.spend_into(&mut each).unwrap());
         if !said.allowed() {
             return;
         }

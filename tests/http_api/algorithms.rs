@@ -27,11 +27,11 @@ fn fixed_window() -> Limit {
 
 /// A token bucket: 2 at once, then one every 3 s, and 12 in each 30 s.
 fn token_bucket() -> Limit {
-    Limit::token_bucket(12, 30 * SECOND, 2).unwrap()
+    Limit::token_bucket(2, 12, 30 * SECOND).unwrap()
 }
 
 fn leaky_bucket() -> Limit {
-    Limit::leaky_bucket(2, Duration::from_millis(1500), 1).unwrap()
+    Limit::leaky_bucket(2, 1, Duration::from_millis(1500)).unwrap()
 }
 
 fn gcra() -> Limit {
@@ -57,7 +57,7 @@ impl Server {
     fn with(limit: Limit, style: Style, permissive: bool) -> Server {
         let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
         let (clock, manual) = Clock::manual();
-        let limiter = Limiter::with_clock(limits, clock);
+        let limiter = Limiter::with_options(limits, clock).unwrap();
         let rule = Rule::new(limiter.limit("n").unwrap(), extract::everyone("all"))
             .cost(|parts| field(parts, "cost").map_or(1, |cost| cost.parse().unwrap()))
             .factor(|parts| {
@@ -325,7 +325,7 @@ fn forged_proxy_fields_move_no_bucket() {
         ("a port of six digits", "10.0.0.1", &["203.0.113.5:123456"], "500"),
     ];
     for (what, peer, lines, expected) in table {
-        let limiter = Limiter::with_clock(limits.clone(), Clock::manual().0);
+        let limiter = Limiter::with_options(limits.clone(), Clock::manual().0).unwrap();
         let handle = limiter.limit("n").unwrap();
         let clients = ClientAddress::new().trust(proxies, Forwarding::XForwardedFor).unwrap();
         let rule = Rule::new(handle.clone(), extract::client(clients));
@@ -367,8 +367,8 @@ proptest! {
         let span = Duration::from_millis(span_ms);
         let limit = match which {
             0 => Limit::fixed_window(most, span),
-            1 => Limit::token_bucket(most + some, span, most),
-            2 => Limit::leaky_bucket(most as f64, span / 10, some as f64),
+            1 => Limit::token_bucket(most, most + some, span),
+            2 => Limit::leaky_bucket(most, some, span / 10),
             _ => Limit::new(most, some, span),
         };
         let Ok(limit) = limit else { return Ok(()) };

@@ -97,7 +97,7 @@ impl Side {
             .override_id("Fast", "many", gcra(9, 2))
             .unwrap();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let limiter = Limiter::with_options(limits.build(), options);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
         let styles = [
             vec![],
             vec![Style::Ietf],

@@ -31,7 +31,7 @@ fn limiter() -> Limiter {
         .limit("Client", IdFormat::IpAddress, of(2))
         .unwrap();
     let options = LimiterOptions::default().clock(Clock::manual().0).counting(true);
-    Limiter::with_options(limits.build(), options)
+    Limiter::with_options(limits.build(), options).unwrap()
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {

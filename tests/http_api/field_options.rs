@@ -22,7 +22,7 @@ fn limiter() -> Limiter {
         .unwrap()
         .limit("Bytes", IdFormat::String, Limit::new(1000, 1000, 100 * SECOND).unwrap())
         .unwrap();
-    Limiter::with_clock(limits.build(), Clock::manual().0)
+    Limiter::with_options(limits.build(), Clock::manual().0).unwrap()
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {

@@ -172,9 +172,9 @@ fn remaining_is_never_above_the_quota() {
         Limit::new(20, 10, second).unwrap(),
         Limit::new(1 << 62, 1, Duration::from_nanos(1)).unwrap(),
         Limit::fixed_window(5, 10 * second).unwrap(),
-        Limit::token_bucket(13, 30 * second, 3).unwrap(),
-        Limit::leaky_bucket(4, 2 * second, 1).unwrap(),
-        Limit::leaky_bucket(4, 2 * second, 10).unwrap(),
+        Limit::token_bucket(3, 13, 30 * second).unwrap(),
+        Limit::leaky_bucket(4, 1, 2 * second).unwrap(),
+        Limit::leaky_bucket(4, 10, 2 * second).unwrap(),
     ];
     let styles = [
         Style::Ietf,
@@ -232,9 +232,9 @@ fn policy_window_is_its_quotas_refill_time() {
         (Limit::new(1, 1000, ms(1000)).unwrap(), "q=1;w=1", "1;w=1"),
         (Limit::new(300, 600, ms(10_800_000)).unwrap(), "q=300;w=5400", "300;w=5400"),
         (Limit::fixed_window(5, ms(1500)).unwrap(), "q=5;w=2", "5;w=2"),
-        (Limit::token_bucket(13, ms(30_000), 3).unwrap(), "q=13;w=30", "13;w=30"),
-        (Limit::leaky_bucket(4, ms(2000), 1).unwrap(), "q=4;w=8", "4;w=8"),
-        (Limit::leaky_bucket(4, ms(2000), 10).unwrap(), "q=4;w=2", "4;w=2"),
+        (Limit::token_bucket(3, 13, ms(30_000)).unwrap(), "q=13;w=30", "13;w=30"),
+        (Limit::leaky_bucket(4, 1, ms(2000)).unwrap(), "q=4;w=8", "4;w=8"),
+        (Limit::leaky_bucket(4, 10, ms(2000)).unwrap(), "q=4;w=2", "4;w=2"),
     ] {
         let policy = Policy::new("a", &limit).unwrap();
         let decision = Bucket::new(limit.clone(), Clock::manual().0).check(0).unwrap();

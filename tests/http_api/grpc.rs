@@ -17,7 +17,7 @@ use tower::{Layer, ServiceExt};
 fn spent() -> Limiter {
     let limit = Limit::new(1, 2, Duration::from_secs(3)).unwrap();
     let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
-    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
     assert!(limiter.limit("n").unwrap().spend("alice", 1).unwrap().allowed());
     limiter
 }

@@ -39,7 +39,7 @@ fn client_in_proxys_network_keeps_its_bucket() {
     let allowed_of_60 = |clients: ClientAddress| {
         let limit = Limit::new(25, 1, Duration::from_secs(60)).unwrap();
         let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap();
-        let limiter = Limiter::with_clock(limits.build(), Clock::manual().0);
+        let limiter = Limiter::with_options(limits.build(), Clock::manual().0).unwrap();
         let rule = Rule::new(limiter.limit("PerClient").unwrap(), extract::client(clients));
         let layer = RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
         let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });

@@ -15,7 +15,7 @@ fn of(burst: u64) -> Limit {
 }
 
 fn limiter(limits: Limits) -> Limiter {
-    Limiter::with_clock(limits, Clock::manual().0)
+    Limiter::with_options(limits, Clock::manual().0).unwrap()
 }
 
 fn per_user(limiter: &Limiter, styles: impl IntoIterator<Item = Style>) -> HttpLimit {

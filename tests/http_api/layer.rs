@@ -32,7 +32,7 @@ fn limiter() -> (Limiter, ManualClock) {
         .override_id("fast", "many", Limit::new(30, 20, Duration::from_secs(3)).unwrap())
         .unwrap()
         .build();
-    (Limiter::with_clock(limits, clock), manual)
+    (Limiter::with_options(limits, clock).unwrap(), manual)
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {

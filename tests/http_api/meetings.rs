@@ -27,7 +27,7 @@ fn limits(all: &[(&str, Limit)]) -> Limits {
 }
 
 fn limiter(all: &[(&str, Limit)]) -> Limiter {
-    Limiter::with_clock(limits(all), Clock::manual().0)
+    Limiter::with_options(limits(all), Clock::manual().0).unwrap()
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {
@@ -110,7 +110,7 @@ fn a_denial_within_stays_out_of_caches() {
 
 #[test]
 fn a_refund_leaves_the_other_rules_wait() {
-    let bucket = Limit::token_bucket(13, Duration::from_secs(30), 3).unwrap();
+    let bucket = Limit::token_bucket(3, 13, Duration::from_secs(30)).unwrap();
     let limiter = limiter(&[("a", gcra(5)), ("b", bucket)]);
     let names = PlugLimitNames::from_names(["x-l", "x-r", "x-left"]).unwrap();
     let fields = Fields::new([Style::PlugLimit(names)]).unwrap();
@@ -172,7 +172,7 @@ fn the_stricter_layer_shows_the_services_429() {
 fn an_own_wait_belongs_to_its_set() {
     let names = || PlugLimitNames::from_names(["x-l", "x-r", "x-left", "x-wait"]).unwrap();
     let tokens =
-        |quota, s, burst| Limit::token_bucket(quota, Duration::from_secs(s), burst).unwrap();
+        |quota, s, burst| Limit::token_bucket(burst, quota, Duration::from_secs(s)).unwrap();
     let window = Limit::fixed_window(5, MINUTE).unwrap();
     for (inner, outer) in [(tokens(13, 30, 3), window), (tokens(100, 30, 3), tokens(5, 600, 1))] {
         let limiter = limiter(&[("in", inner), ("out", outer)]);

@@ -30,7 +30,7 @@ fn limiter_of(global: Limit, login: Limit) -> Limiter {
         .limit("Login", IdFormat::String, login)
         .unwrap()
         .build();
-    Limiter::with_clock(limits, Clock::manual().0)
+    Limiter::with_options(limits, Clock::manual().0).unwrap()
 }
 
 fn layer(limiter: &Limiter, name: &str, style: Style, edit: fn(Rule) -> Rule) -> RateLimitBuilder {
@@ -161,7 +161,7 @@ fn of_two_allowed_the_stricter_number_stays() {
         "200 | ratelimit-limit: 3, 3;w=3, 9;w=9 | ratelimit-remaining: 2 | ratelimit-reset: 1"
     );
     // A token bucket denies with quota left. The outer limit allows and has fewer units left.
-    let login = Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
+    let login = Limit::token_bucket(2, 12, 30 * SECOND).unwrap();
     let nested = Nested::new(limiter_of(Limit::new(9, 1, SECOND).unwrap(), login), x());
     let line = "429 | retry-after: 3 | x-ratelimit-limit: 12 | x-ratelimit-remaining: 10 | x-ratelimit-reset: 3";
     assert_eq!(nested.lines(3), line);
@@ -184,7 +184,7 @@ fn stricter_set_of_sharkey_fields_stands_whole() {
 /// An outer layer recognizes a denial with another status than 429 by the extension.
 #[test]
 fn a_denial_with_another_status_also_stays() {
-    let login = || Limit::token_bucket(12, 30 * SECOND, 2).unwrap();
+    let login = || Limit::token_bucket(2, 12, 30 * SECOND).unwrap();
     let x = || Style::XRateLimit(Reset::Delta);
     let own: fn(RateLimitBuilder) -> RateLimitBuilder =
         |builder| builder.respond(|_| Response::builder().status(403).body("no").unwrap());
@@ -447,7 +447,7 @@ fn a_denial_tells_an_empty_outer_layers_wait() {
             let limit = Limit::new(burst, 1, seconds * SECOND).unwrap();
             builder = builder.limit(name, IdFormat::String, limit).unwrap();
         }
-        let limiter = Limiter::with_clock(builder.build(), Clock::manual().0);
+        let limiter = Limiter::with_options(builder.build(), Clock::manual().0).unwrap();
         let x = Style::XRateLimit(Reset::Delta);
         let outer = one(&limiter, "Outer", x).build().unwrap();
         let middle = one(&limiter, "Middle", Style::Ietf).build().unwrap();

@@ -53,9 +53,8 @@ fn any_limit(random: &mut Random, only_windows: bool) -> Limit {
             Limit::new(units, random.within(1, 4), period).unwrap()
         }
         1 => Limit::fixed_window(units, ms(random, 100_000)).unwrap(),
-        2 => Limit::token_bucket(units + random.below(20), ms(random, 100_000), units).unwrap(),
-        _ => Limit::leaky_bucket(units as u32, ms(random, 20_000), random.within(1, 3) as u32)
-            .unwrap(),
+        2 => Limit::token_bucket(units, units + random.below(20), ms(random, 100_000)).unwrap(),
+        _ => Limit::leaky_bucket(units, random.within(1, 3), ms(random, 20_000)).unwrap(),
     }
 }
 
@@ -77,7 +76,7 @@ impl World {
             limits = limits.limit(name, IdFormat::String, limit.clone()).unwrap();
         }
         let (clock, manual) = Clock::manual();
-        let limiter = Limiter::with_clock(limits.build(), clock);
+        let limiter = Limiter::with_options(limits.build(), clock).unwrap();
         let limits: Vec<_> =
             names.iter().zip(&each).map(|(name, _)| limiter.limit(name).unwrap()).collect();
         let fields = Fields::new([style.clone()]).unwrap();
@@ -242,12 +241,12 @@ fn next_unit_is_there_after_clock_went_back() {
     for limit in [
         Limit::new(3, 3, 3 * SECOND).unwrap(),
         Limit::fixed_window(3, 3 * SECOND).unwrap(),
-        Limit::token_bucket(3, 3 * SECOND, 2).unwrap(),
-        Limit::leaky_bucket(3, SECOND, 1).unwrap(),
+        Limit::token_bucket(2, 3, 3 * SECOND).unwrap(),
+        Limit::leaky_bucket(3, 1, SECOND).unwrap(),
     ] {
         let (clock, hand) = Clock::manual();
         let limits = Limits::builder().limit("A", IdFormat::String, limit.clone()).unwrap().build();
-        let limiter = Limiter::with_clock(limits, clock);
+        let limiter = Limiter::with_options(limits, clock).unwrap();
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("other", 1).unwrap().allowed());
         hand.set(100 * SECOND);

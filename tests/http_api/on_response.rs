@@ -29,7 +29,7 @@ fn limiter() -> Limiter {
         .unwrap()
         .limit_with("tried", IdFormat::String, limit(1), shadow)
         .unwrap();
-    Limiter::with_clock(limits.build(), Clock::manual().0)
+    Limiter::with_options(limits.build(), Clock::manual().0).unwrap()
 }
 
 fn rule(limiter: &Limiter, name: &str) -> Rule {

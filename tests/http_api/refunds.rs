@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn limiter(limit: Limit, options: LimitOptions) -> Limiter {
     let limits = Limits::builder().limit_with("A", IdFormat::String, limit, options).unwrap();
     let options = LimiterOptions::default().clock(Clock::manual().0).counting(true);
-    Limiter::with_options(limits.build(), options)
+    Limiter::with_options(limits.build(), options).unwrap()
 }
 
 /// Makes a rule for `A` that refunds responses with this status.
@@ -104,5 +104,5 @@ async fn refunding_response_has_no_retry_after() {
     let (status, headers) = ask(&limiter, rule, failed_login, block).await;
     assert_eq!(status, failed_login);
     assert!(!headers.contains_key("retry-after"), "the request was allowed: {headers:?}");
-    assert_eq!(handle.blocked("all").unwrap(), Some(HOUR));
+    assert_eq!(handle.blocked_for("all").unwrap(), Some(HOUR));
 }

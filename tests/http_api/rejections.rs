@@ -30,7 +30,7 @@ fn limiter() -> Limiter {
         .unwrap()
         .limit("Account", IdFormat::RegId, limit())
         .unwrap();
-    Limiter::with_clock(limits.build(), Clock::manual().0)
+    Limiter::with_options(limits.build(), Clock::manual().0).unwrap()
 }
 
 fn field(name: &'static str) -> HeaderName {

@@ -20,7 +20,7 @@ fn answer(build: Builder, is_grpc: bool) -> (u16, String, Option<String>, String
     let limits = Limits::builder().limit("PerKey", IdFormat::String, limit).unwrap().build();
     let (clock, _hand) = tollgate::Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Deny);
-    let limiter = Limiter::with_options(limits, options);
+    let limiter = Limiter::with_options(limits, options).unwrap();
     let keys = limiter.limit("PerKey").unwrap();
     assert!(keys.spend("known", 3).unwrap().allowed());
     let rule = Rule::new(keys, extract::everyone("new"));
@@ -67,7 +67,7 @@ fn denial_without_room_is_503_by_option() {
 fn denial_of_client_with_a_bucket_stays_429() {
     let limit = Limit::new(1, 1, Duration::from_secs(60)).unwrap();
     let limits = Limits::builder().limit("PerKey", IdFormat::String, limit).unwrap().build();
-    let limiter = Limiter::with_clock(limits, tollgate::Clock::manual().0);
+    let limiter = Limiter::with_options(limits, tollgate::Clock::manual().0).unwrap();
     let rule = Rule::new(limiter.limit("PerKey").unwrap(), extract::everyone("all"));
     let layer = RateLimitLayer::builder(&limiter).rule(rule).unavailable_without_room();
     let layer = layer.build().unwrap();

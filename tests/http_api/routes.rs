@@ -23,7 +23,7 @@ const BURST: u64 = 3;
 fn limiter() -> Limiter {
     let limit = Limit::new(BURST, 1, Duration::from_secs(60)).unwrap();
     let limits = Limits::builder().limit("Login", IdFormat::String, limit).unwrap().build();
-    Limiter::with_clock(limits, Clock::manual().0)
+    Limiter::with_options(limits, Clock::manual().0).unwrap()
 }
 
 fn rule(limiter: &Limiter) -> Rule {

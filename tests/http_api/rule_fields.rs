@@ -30,7 +30,7 @@ fn limits(numbers: &[(&str, Limit)]) -> Limits {
 /// Makes `a` with a burst of 2 and `b` with one of 5, and a unit a minute.
 fn limiter() -> Limiter {
     let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
-    Limiter::with_clock(limits(&[("a", limit(2)), ("b", limit(5))]), Clock::manual().0)
+    Limiter::with_options(limits(&[("a", limit(2)), ("b", limit(5))]), Clock::manual().0).unwrap()
 }
 
 /// Returns PlugLimit's style with the names `x-PREFIX-limit` and so on.
@@ -149,9 +149,10 @@ fn a_rule_without_fields_still_denies() {
 /// `Retry-After` is that of all rules: of two denials the longer one, of two allowed token buckets the longer one.
 #[test]
 fn retry_after_is_that_of_all_rules() {
-    let bucket = |window_s| Limit::token_bucket(11, Duration::from_secs(window_s), 1).unwrap();
+    let bucket = |window_s| Limit::token_bucket(1, 11, Duration::from_secs(window_s)).unwrap();
     let limiter =
-        Limiter::with_clock(limits(&[("a", bucket(100)), ("b", bucket(300))]), Clock::manual().0);
+        Limiter::with_options(limits(&[("a", bucket(100)), ("b", bucket(300))]), Clock::manual().0)
+            .unwrap();
     for names in [["a", "b"], ["b", "a"]] {
         for name in names {
             let _ = limiter.limit(name).unwrap().reset("all").unwrap();
@@ -220,7 +221,7 @@ fn a_shadow_limit_shows_no_field() {
         .limit("b", IdFormat::String, limit(5))
         .unwrap()
         .build();
-    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
     let both = layer(&limiter, [own(&limiter, "a"), own(&limiter, "b")]).build().unwrap();
     let _ = ask(&[&both]);
     let line = "200 | x-b-limit: 5 | x-b-remaining: 3 | x-b-reset: 120";
@@ -277,7 +278,7 @@ fn nested_layers_with_other_names_show_both() {
 fn a_denial_protects_only_its_own_fields() {
     let limit = |burst| Limit::new(burst, 1, MINUTE).unwrap();
     let numbers = [("a", limit(1)), ("b", limit(9)), ("c", limit(5))];
-    let limiter = Limiter::with_clock(limits(&numbers), Clock::manual().0);
+    let limiter = Limiter::with_options(limits(&numbers), Clock::manual().0).unwrap();
     let one = |name: &str, style: &str| {
         let rule = rule(&limiter, name).fields(fields(&[named(style)]));
         layer(&limiter, [rule]).build().unwrap()
@@ -344,7 +345,7 @@ proptest! {
         let numbers: Vec<_> = names.iter().zip(&rules).map(|(name, (_, burst))| {
             (name.as_str(), Limit::new(*burst, 1, MINUTE).unwrap())
         }).collect();
-        let fresh = || Limiter::with_clock(limits(&numbers), Clock::manual().0);
+        let fresh = || Limiter::with_options(limits(&numbers), Clock::manual().0).unwrap();
         let limiter = fresh();
         let whole = layer(&limiter, names.iter().zip(&rules).map(|(name, (styles, _))| {
             rule(&limiter, name).fields(fields(styles))
@@ -383,7 +384,7 @@ proptest! {
 fn the_fields_of_a_denial_tell_one_wait() {
     let limit = |burst, seconds| Limit::new(burst, 1, Duration::from_secs(seconds)).unwrap();
     let numbers = [("a", limit(10, 30)), ("b", limit(1, 600)), ("c", limit(1, 5))];
-    let limiter = Limiter::with_clock(limits(&numbers), Clock::manual().0);
+    let limiter = Limiter::with_options(limits(&numbers), Clock::manual().0).unwrap();
     let rule = |name, style| rule(&limiter, name).fields(fields(&[style]));
     let rules = [
         rule("a", Style::XRateLimit(Reset::Delta)),
@@ -416,7 +417,7 @@ fn an_outer_set_tells_an_inner_denials_wait() {
         ),
     ] {
         let numbers = [("a", limit(10, 30)), ("b", limit(1, 600))];
-        let limiter = Limiter::with_clock(limits(&numbers), Clock::manual().0);
+        let limiter = Limiter::with_options(limits(&numbers), Clock::manual().0).unwrap();
         let outer = rule(&limiter, "a").fields(fields(&[style]));
         let outer = layer(&limiter, [outer]).build().unwrap();
         let inner = layer(&limiter, [rule(&limiter, "b")]).build().unwrap();

@@ -34,7 +34,7 @@ struct Node {
 impl Node {
     fn new(limits: Limits, store: &Store, clock: &Clock) -> Node {
         let options = LimiterOptions::default().store(store.clone()).clock(clock.clone());
-        Node { limiter: Limiter::with_options(limits, options.counting(true)) }
+        Node { limiter: Limiter::with_options(limits, options.counting(true)).unwrap() }
     }
 
     fn rule(&self, name: &str) -> Rule {
@@ -43,11 +43,7 @@ impl Node {
 
     fn layer(&self, rules: impl IntoIterator<Item = Rule>) -> SharedRateLimitLayer {
         let builder = RateLimitLayer::builder(&self.limiter);
-        rules
-            .into_iter()
-            .fold(builder, |builder, rule| builder.rule(rule))
-            .build_with_store()
-            .unwrap()
+        rules.into_iter().fold(builder, |builder, rule| builder.rule(rule)).build_shared().unwrap()
     }
 
     /// The counters of limit `All`.
@@ -109,7 +105,7 @@ async fn routes_and_exemptions_of_shared_limits() {
     let layer = RateLimitLayer::builder(&node.limiter)
         .rule(rule)
         .exempt(|request| request.headers.contains_key("x-exempt"));
-    let layer = layer.build_with_store().unwrap();
+    let layer = layer.build_shared().unwrap();
     let ask = async |route: Option<&'static str>, exempt: bool| {
         let service = layer.layer(tower::service_fn(async |_: Request<()>| {
             Ok::<_, Infallible>(Response::new(String::new()))
@@ -238,11 +234,8 @@ async fn shadow_mode_and_permissive_layers_let_requests_pass() {
 
     let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
     let rule = node.rule("All").cost(|_| 2);
-    let layer = RateLimitLayer::builder(&node.limiter)
-        .rule(rule)
-        .permissive(true)
-        .build_with_store()
-        .unwrap();
+    let layer =
+        RateLimitLayer::builder(&node.limiter).rule(rule).permissive(true).build_shared().unwrap();
     let service = layer.layer(tower::service_fn(|request: Request<()>| {
         let report = request.extensions().get::<Report>().unwrap();
         std::future::ready(Ok::<_, Infallible>(Response::new(report.violated().join(","))))
@@ -263,7 +256,7 @@ fn a_layer_without_store_says_so() {
     let node = Node::new(limits(shared(Shared::Exact)), &store, &clock);
     let builder = RateLimitLayer::builder(&node.limiter).rule(node.rule("All"));
     let error = builder.build().unwrap_err();
-    assert!(error.to_string().contains("build_with_store"), "{error}");
+    assert!(error.to_string().contains("build_shared"), "{error}");
 }
 
 /// A rule of a local limit, which a reload has shared since.

@@ -67,7 +67,7 @@ impl Front {
             .cost(|parts| price(parts).cost)
             .factor(|parts| price(parts).factor)
             .refund_if(|status| status == StatusCode::BAD_GATEWAY);
-        let layer = RateLimitLayer::builder(limiter).rule(rule).build_with_store().unwrap();
+        let layer = RateLimitLayer::builder(limiter).rule(rule).build_shared().unwrap();
         Front { layer, limit }
     }
 
@@ -128,8 +128,8 @@ fn small() -> [Limit; 4] {
     [
         Limit::new(5, 1, ms(100)).unwrap(),
         Limit::fixed_window(5, ms(500)).unwrap(),
-        Limit::token_bucket(6, ms(400), 3).unwrap(),
-        Limit::leaky_bucket(5, ms(100), 2).unwrap(),
+        Limit::token_bucket(3, 6, ms(400)).unwrap(),
+        Limit::leaky_bucket(5, 2, ms(100)).unwrap(),
     ]
 }
 
@@ -147,7 +147,7 @@ fn fronts(
         let all = options.clone().shared(shared);
         let limits = own.unwrap().limit_with("All", IdFormat::String, limit.clone(), all).unwrap();
         let options = LimiterOptions::default().store(store.clone()).clock(clock.clone());
-        Limiter::with_options(limits.build(), options)
+        Limiter::with_options(limits.build(), options).unwrap()
     };
     let nodes = [node(), node()];
     let own = Front::new(&nodes[0], "Own");
@@ -286,7 +286,7 @@ fn refunds_after_a_reload_return_nothing() {
     };
     let minutely = Limit::new(100, 1, Duration::from_secs(60)).unwrap();
     let options = LimiterOptions::default().store(store).clock(clock);
-    let limiter = Limiter::with_options(limits(minutely), options);
+    let limiter = Limiter::with_options(limits(minutely), options).unwrap();
     let front = Front::new(&limiter, "All");
     hand.advance(Duration::from_secs(3600));
     let price = Price { cost: 1, factor: Factor::ONE };

@@ -29,7 +29,7 @@ fn limiter(burst: u64) -> (Limiter, ManualClock) {
     let limit = Limit::new(burst, 1, DAY).unwrap();
     let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit).unwrap().build();
     let (clock, manual) = Clock::manual();
-    (Limiter::with_clock(limits, clock), manual)
+    (Limiter::with_options(limits, clock).unwrap(), manual)
 }
 
 fn layer(limiter: &Limiter, clients: ClientAddress) -> RateLimitLayer {

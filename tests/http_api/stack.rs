@@ -22,7 +22,7 @@ use tower_http::trace::TraceLayer;
 fn limiter(burst: u64) -> Limiter {
     let limit = Limit::new(burst, 1, Duration::from_secs(60)).unwrap();
     let limits = Limits::builder().limit("n", IdFormat::String, limit).unwrap().build();
-    Limiter::with_clock(limits, Clock::manual().0)
+    Limiter::with_options(limits, Clock::manual().0).unwrap()
 }
 
 fn rule(limiter: &Limiter) -> Rule {
@@ -235,7 +235,7 @@ async fn axum_route_denial_refunds_the_global_layer() {
         .limit("Login", IdFormat::String, Limit::new(3, 3, minute).unwrap())
         .unwrap()
         .build();
-    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
     let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("all"));
     let build = |rule| RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
     let login = post(|| async { "welcome" }).layer(build(rule("Login")));
@@ -281,7 +281,7 @@ async fn slash_56_is_limited_by_prefix_or_rule() {
             .build()
     };
     let let_through = async |rules: fn(&Limiter) -> Vec<Rule>| {
-        let limiter = Limiter::with_clock(limits(), Clock::manual().0);
+        let limiter = Limiter::with_options(limits(), Clock::manual().0).unwrap();
         let mut builder = RateLimitLayer::builder(&limiter);
         for rule in rules(&limiter) {
             builder = builder.rule(rule);

@@ -21,7 +21,7 @@ PerText: {burst: 1, count: 1, period: 60s, id: "string:string"}
 struct Caller(i64, String);
 
 fn limiter() -> Limiter {
-    Limiter::with_clock(Limits::from_yaml(FILE).unwrap(), Clock::manual().0)
+    Limiter::with_options(Limits::from_yaml(FILE).unwrap(), Clock::manual().0).unwrap()
 }
 
 fn layer(

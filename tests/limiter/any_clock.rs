@@ -26,7 +26,7 @@ proptest! {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let limit = Limit::new(BURST, 1, Duration::from_nanos(INTERVAL_NS)).unwrap();
-        let limiter = Limiter::with_options(limits(&[("A", limit)]), options);
+        let limiter = Limiter::with_options(limits(&[("A", limit)]), options).unwrap();
         let handle = limiter.limit("A").unwrap();
         let mut latest = 0;
         // Time and cost of each admission. A decision on a new cell is made at the time of the latest sweep or

@@ -124,7 +124,7 @@ fn more_max_keys_than_there_are_is_error() {
                 max_keys, is allowed";
     let too_many = || with_own(&[("A", Some(60)), ("B", None), ("C", Some(41))]);
     for engine in ENGINES {
-        let error = Limiter::try_with_options(too_many(), options(engine, 100)).unwrap_err();
+        let error = Limiter::with_options(too_many(), options(engine, 100)).unwrap_err();
         assert!(error.is_invalid_limit());
         assert_eq!(error.to_string(), text);
         for (named, shown) in [
@@ -132,7 +132,7 @@ fn more_max_keys_than_there_are_is_error() {
             (&["A", "B", "C", "D"], "(A 50, B 50, C 50, ...)"),
         ] {
             let own: Vec<_> = named.iter().map(|name| (*name, Some(50))).collect();
-            let error = Limiter::try_with_options(with_own(&own), options(engine, 100));
+            let error = Limiter::with_options(with_own(&own), options(engine, 100));
             assert!(error.unwrap_err().to_string().contains(shown), "{shown}");
         }
         let fits = with_own(&[("A", Some(60)), ("B", None), ("C", Some(40))]);
@@ -415,7 +415,7 @@ fn the_cap_holds_under_threads_sweeps_and_reloads() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = options(engine, MAX_KEYS).clock(clock);
-        let limiter = Limiter::with_options(named(false), options);
+        let limiter = Limiter::with_options(named(false), options).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let mut spenders = Vec::new();

@@ -153,7 +153,7 @@ fn check_and_the_next_spend_agree() {
 #[test]
 fn wait_without_a_bucket_is_the_defaults() {
     for engine in ENGINES {
-        let drips = Limit::leaky_bucket(5, seconds(10), 2).unwrap();
+        let drips = Limit::leaky_bucket(5, 2, seconds(10)).unwrap();
         for limit in limits_of_all(6, seconds(10)).into_iter().chain([drips]) {
             let named = limits(&[("A", limit.clone())]);
             let (limiter, _) = limiter_with(named, options(engine, 0).at_cap(AtCap::Deny));

@@ -53,7 +53,7 @@ fn limiter() -> (Limiter, ManualClock) {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine())).unwrap()
 }
 
 #[test]

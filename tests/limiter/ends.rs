@@ -44,7 +44,7 @@ fn explain_returns_after_the_clock_went_back() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let users = Limiter::with_options(with_end(), options).limit("U").unwrap();
+        let users = Limiter::with_options(with_end(), options).unwrap().limit("U").unwrap();
         assert!(users.spend("alice", 50).unwrap().allowed());
         hand.advance(HOUR * 2);
         assert!(users.spend("alice", 1).unwrap().allowed(), "by the default");
@@ -71,7 +71,7 @@ fn explain_returns_when_suspended_at_an_overrides_end() {
             now
         })
     };
-    let users = Limiter::with_clock(with_end(), clock).limit("U").unwrap();
+    let users = Limiter::with_options(with_end(), clock).unwrap().limit("U").unwrap();
     assert!(users.spend("alice", 50).unwrap().allowed());
     let returns = start_explain(&users, "explainer");
     while !reached.load(SeqCst) {
@@ -87,7 +87,7 @@ fn explain_returns_when_suspended_at_an_overrides_end() {
 fn explain_goes_by_the_limiters_clock() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).counting(true);
-    let limiter = Limiter::with_options(with_end(), options);
+    let limiter = Limiter::with_options(with_end(), options).unwrap();
     let users = limiter.limit("U").unwrap();
     let burst = |cost| {
         let explained = users.explain("alice", cost).unwrap();
@@ -104,7 +104,7 @@ fn explain_goes_by_the_limiters_clock() {
 fn no_bucket_changes_while_the_limiter_is_off() {
     for engine in ENGINES {
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-        let limiter = Limiter::with_options(one(slow(10)), options);
+        let limiter = Limiter::with_options(one(slow(10)), options).unwrap();
         let users = limiter.limit("U").unwrap();
         let (_, receipt) = users.spend_estimate("a", 5).unwrap();
         let (_, more) = users.spend_estimate("c", 5).unwrap();
@@ -126,7 +126,8 @@ fn full_buckets_make_room(engine: Engine, clock: Clock, wait: impl FnOnce()) {
     let options = LimiterOptions::default().clock(clock).engine(engine);
     let options = options.max_keys(KEYS as usize).at_cap(AtCap::Deny);
     let limits = Limits::builder().limit("U", IdFormat::RegId, Limit::new(1, 1, SECOND).unwrap());
-    let users = Limiter::with_options(limits.unwrap().build(), options).limit("U").unwrap();
+    let users =
+        Limiter::with_options(limits.unwrap().build(), options).unwrap().limit("U").unwrap();
     for id in 0..KEYS {
         assert!(users.spend(id, 1).unwrap().allowed());
     }
@@ -152,7 +153,7 @@ fn full_bucket_makes_room_after_clock_went_back() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
-        let limiter = Limiter::with_options(one(slow(1)), options.at_cap(AtCap::Deny));
+        let limiter = Limiter::with_options(one(slow(1)), options.at_cap(AtCap::Deny)).unwrap();
         let users = limiter.limit("U").unwrap();
         hand.set(HOUR);
         assert!(users.spend("a", 1).unwrap().allowed());

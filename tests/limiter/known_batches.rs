@@ -33,7 +33,7 @@ impl Side {
         let own = Limit::new(2, 1, Duration::from_secs(3)).unwrap();
         let limits = limits.override_id("Override", "id1", own).unwrap();
         let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
-        let limiter = Limiter::with_options(limits.build(), options);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
         let handles = NAMES.iter().map(|name| limiter.limit(name).unwrap()).collect();
         Side { limiter, handles, hand }
     }
@@ -94,7 +94,7 @@ fn run(side: &Side, ids: &[String], op: &Op) -> Answer {
         }
         Op::Each(of) => {
             let (members, mut each) = (side.members(ids, of), Vec::new());
-            let decision = side.limiter.batch(&members).spend_each(&mut each).map_err(error)?;
+            let decision = side.limiter.batch(&members).spend_into(&mut each).map_err(error)?;
             Ok((decision, each))
         }
         Op::Single(limit, id, cost) => {

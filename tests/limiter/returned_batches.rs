@@ -25,7 +25,8 @@ fn with_late_denial(
         }
         is_look
     });
-    let limiter = Limiter::with_options(limits(&[("Own", limit.clone()), ("Then", then)]), options);
+    let limiter =
+        Limiter::with_options(limits(&[("Own", limit.clone()), ("Then", then)]), options).unwrap();
     let handles = ["Own", "Then"].map(|name| limiter.limit(name).unwrap());
     (limiter, handles)
 }

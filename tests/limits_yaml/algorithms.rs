@@ -21,18 +21,20 @@ fn each_has_its_numbers() {
     let limits = read(ALL).unwrap();
     let ms = Duration::from_millis;
     assert_eq!(of(&limits, "SearchPerUser", "a"), Limit::fixed_window(10, MINUTE).ok());
-    assert_eq!(of(&limits, "ApiPerKey", "a"), Limit::token_bucket(15, MINUTE, 3).ok());
-    assert_eq!(of(&limits, "NotesPerUser", "a"), Limit::leaky_bucket(10, ms(250), 1).ok());
-    assert_eq!(of(&limits, "LegacyPerUser", "a"), Limit::leaky_bucket(10, SECOND, 2).ok());
+    assert_eq!(of(&limits, "ApiPerKey", "a"), Limit::token_bucket(3, 15, MINUTE).ok());
+    assert_eq!(of(&limits, "NotesPerUser", "a"), Limit::leaky_bucket(10, 1, ms(250)).ok());
+    assert_eq!(of(&limits, "LegacyPerUser", "a"), Limit::leaky_bucket(10, 2, SECOND).ok());
     let limits = read(
         "A: {algorithm: leaky_bucket, size: 9.5, id: string}\n\
          B: {algorithm: leaky_bucket, size: 1, drip_rate: 1.2ms, drip_size: 2.000001, id: string}\n\
-         C: {algorithm: leaky_bucket, min_interval: 0.4ms, id: string}\n",
+         C: {algorithm: leaky_bucket, min_interval: 0.4ms, id: string}\n\
+         D: {algorithm: leaky_bucket, max: 1.5, duration: 1s, id: string}\n",
     )
     .unwrap();
-    assert_eq!(of(&limits, "A", "a"), Limit::leaky_bucket(10, SECOND, 1).ok());
-    assert_eq!(of(&limits, "B", "a"), Limit::leaky_bucket(1, ms(2), 3).ok());
-    assert_eq!(of(&limits, "C", "a"), Limit::leaky_bucket(1, ms(1), 1).ok());
+    assert_eq!(of(&limits, "A", "a"), Limit::leaky_bucket(10, 1, SECOND).ok());
+    assert_eq!(of(&limits, "B", "a"), Limit::leaky_bucket(1, 3, ms(2)).ok());
+    assert_eq!(of(&limits, "C", "a"), Limit::leaky_bucket(1, 1, ms(1)).ok());
+    assert_eq!(of(&limits, "D", "a"), Limit::leaky_bucket(2, 1, ms(667)).ok());
 }
 
 #[test]
@@ -48,11 +50,11 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
     for id in ["a", "b"] {
         assert_eq!(of(&limits, "SearchPerUser", id), Limit::fixed_window(100, SECOND).ok());
     }
-    assert_eq!(of(&limits, "ApiPerKey", "k"), Limit::token_bucket(20, 2 * SECOND, 5).ok());
-    assert_eq!(of(&limits, "NotesPerUser", "c"), Limit::leaky_bucket(3, SECOND, 1).ok());
+    assert_eq!(of(&limits, "ApiPerKey", "k"), Limit::token_bucket(5, 20, 2 * SECOND).ok());
+    assert_eq!(of(&limits, "NotesPerUser", "c"), Limit::leaky_bucket(3, 1, SECOND).ok());
     let half = Duration::from_millis(500);
-    assert_eq!(of(&limits, "LegacyPerUser", "d"), Limit::leaky_bucket(2, half, 1).ok());
-    assert_eq!(of(&limits, "LegacyPerUser", "e"), Limit::leaky_bucket(4, SECOND, 9).ok());
+    assert_eq!(of(&limits, "LegacyPerUser", "d"), Limit::leaky_bucket(2, 1, half).ok());
+    assert_eq!(of(&limits, "LegacyPerUser", "e"), Limit::leaky_bucket(4, 9, SECOND).ok());
 
     // A name of Boulder's needs no default: its first override sets the algorithm.
     let limits = read(
@@ -61,8 +63,8 @@ fn overrides_have_the_numbers_of_their_limits_algorithm() {
          CertificatesPerDomain:example.com: {limit: 5, window: 1s}\n",
     )
     .unwrap();
-    assert_eq!(of(&limits, "NewOrdersPerAccount", 1), Limit::token_bucket(5, SECOND, 2).ok());
-    assert_eq!(of(&limits, "NewOrdersPerAccount", 2), Limit::token_bucket(3, SECOND, 1).ok());
+    assert_eq!(of(&limits, "NewOrdersPerAccount", 1), Limit::token_bucket(2, 5, SECOND).ok());
+    assert_eq!(of(&limits, "NewOrdersPerAccount", 2), Limit::token_bucket(1, 3, SECOND).ok());
     let domain = of(&limits, "CertificatesPerDomain", "example.com");
     assert_eq!(domain, Limit::fixed_window(5, SECOND).ok());
 }
@@ -82,7 +84,7 @@ fn no_limit_and_limits_that_are_switched_off() {
     )
     .unwrap();
     assert_eq!(of(&limits, "A", "other"), None);
-    assert_eq!(of(&limits, "A", "x"), Limit::leaky_bucket(4, SECOND, 1).ok());
+    assert_eq!(of(&limits, "A", "x"), Limit::leaky_bucket(4, 1, SECOND).ok());
     assert_eq!(of(&limits, "D", "free"), None);
     assert!(of(&limits, "C", "a").is_some() && of(&limits, "D", "a").is_some());
     for id in ["x", "other"] {

@@ -123,7 +123,7 @@ fn limits_have_mode_shadow_and_debt() {
     assert_eq!(of("B"), (LimitMode::Shadow, None, 0));
     assert_eq!(of("C"), (LimitMode::Enforce, Limit::new(5, 5, 2 * SECOND).ok(), 40));
     assert_eq!(of("D").1, Limit::fixed_window(3, SECOND).ok());
-    assert_eq!(of("E").1, Limit::leaky_bucket(2, SECOND / 2, 1).ok());
+    assert_eq!(of("E").1, Limit::leaky_bucket(2, 1, SECOND / 2).ok());
     assert_eq!((limit("F").is_disabled(), limit("F").mode()), (true, LimitMode::Shadow));
     // An override may have its own debt, also 0.
     let debt = |id| given(&limits, "C", id).max_debt();
@@ -322,7 +322,8 @@ fn max_keys_is_of_the_default() {
     let limiter = tollgate::Limiter::with_options(
         limits.clone(),
         tollgate::LimiterOptions::default().max_keys(20_000),
-    );
+    )
+    .unwrap();
     let own = limiter.limit("Own").unwrap();
     for id in 0..6_000 {
         let _ = own.spend(format!("{id}").as_str(), 1).unwrap();

@@ -65,7 +65,7 @@ fn code_and_files_are_one() {
     assert_eq!(burst(&limits, "Own", "bob"), Some(4));
 
     let (clock, _) = Clock::manual();
-    let limiter = Limiter::with_clock(limits, clock);
+    let limiter = Limiter::with_options(limits, clock).unwrap();
     let [tenants, users, own] =
         ["PerTenant", "PerUser", "Own"].map(|name| limiter.limit(name).unwrap());
     let spend = |cost| {

@@ -158,11 +158,11 @@ struct Open;
 
 impl Algorithm for Open {
     fn spend(&self, _: u64, _: u64, _: u64) -> Outcome {
-        let decision = Decision::to_spend(true, 1, Duration::ZERO, Duration::ZERO);
+        let decision = Decision::for_spend(true, 1, Duration::ZERO, Duration::ZERO);
         Outcome { word: None, decision }
     }
     fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
+        Outcome { word: None, decision: Decision::for_refund(false, 1, Duration::ZERO) }
     }
     fn is_full(&self, _: u64, _: u64) -> bool {
         true

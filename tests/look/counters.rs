@@ -68,9 +68,9 @@ fn a_batch_counts_each_member_or_its_denier() {
         let batch = limiter.batch(&members);
         assert!(batch.spend().unwrap().allowed());
         let mut each = Vec::new();
-        assert!(batch.spend_each(&mut each).unwrap().allowed());
+        assert!(batch.spend_into(&mut each).unwrap().allowed());
         assert_eq!(batch.spend().unwrap().denied_by(), Some(1));
-        assert_eq!(batch.spend_each(&mut each).unwrap().denied_by(), Some(1));
+        assert_eq!(batch.spend_into(&mut each).unwrap().denied_by(), Some(1));
         assert!(batch.check().is_ok() && batch.refund().is_ok() && batch.reset().is_ok());
         assert_eq!(figures(&limiter, "A"), [2, 0, 0, 4, 0, 0], "{engine:?}");
         assert_eq!(figures(&limiter, "B"), [2, 2, 1, 2, 0, 0], "{engine:?}");
@@ -139,7 +139,8 @@ fn counters_include_table_stats() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(Engine::Exact).max_keys(1);
     let limits = add(no_limits(), "A", 1, LimitOptions::default()).build();
-    let limiter = Limiter::with_options(limits, options.at_cap(tollgate::options::AtCap::Deny));
+    let limiter =
+        Limiter::with_options(limits, options.at_cap(tollgate::options::AtCap::Deny)).unwrap();
     assert!(allowed(&limiter, "A", "x", 1) && !allowed(&limiter, "A", "y", 1));
     hand.advance(Duration::from_secs(3600));
     while !limiter.sweep(64).finished {}
@@ -186,7 +187,7 @@ fn batch_repeated_after_a_reload_counts_once() {
         assert!(b.spend("k", 1).unwrap().allowed() && c.spend("k", 1).unwrap().allowed());
         *armed.lock().unwrap() = Some((limiter.clone(), of(8).build()));
         let members = [a.member("k"), b.member("k"), c.member("k")];
-        let denied = limiter.batch(&members).spend_each(&mut Vec::new()).unwrap();
+        let denied = limiter.batch(&members).spend_into(&mut Vec::new()).unwrap();
         assert_eq!(denied.denied_by(), Some(1));
         assert!(armed.lock().unwrap().is_none(), "{engine:?}: it was reloaded");
         assert_eq!(figures(&limiter, "B"), [1, 1, 1, 1, 0, 0], "{engine:?}");

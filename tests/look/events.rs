@@ -55,7 +55,7 @@ fn lines_of(run: impl FnOnce()) -> Vec<String> {
 fn logged(options: LimiterOptions) -> Limiter {
     let (clock, _hand) = Clock::manual();
     let limits = add(no_limits(), "A", 1, LimitOptions::default()).build();
-    Limiter::with_options(limits, options.clock(clock))
+    Limiter::with_options(limits, options.clock(clock)).unwrap()
 }
 
 #[cfg(feature = "tower")]
@@ -176,7 +176,8 @@ fn shared_limits() -> Limits {
 #[cfg(feature = "valkey")]
 fn blocks_of_shared_limits_are_logged() {
     let store = tollgate::shared::Store::in_memory(Clock::system());
-    let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
+    let limiter =
+        Limiter::with_options(shared_limits(), LimiterOptions::default().store(store)).unwrap();
     let a = limiter.shared("A").unwrap();
     let hour = Duration::from_secs(3600);
     let lines = lines_of(|| {
@@ -200,7 +201,8 @@ fn outages_are_logged() {
     let lines = lines_of_threads();
     let options = tollgate::limits::StoreOptions::new("redis://127.0.0.1:1").unwrap();
     let store = tollgate::shared::Store::connect(&options).unwrap();
-    let limiter = Limiter::with_options(shared_limits(), LimiterOptions::default().store(store));
+    let limiter =
+        Limiter::with_options(shared_limits(), LimiterOptions::default().store(store)).unwrap();
     for _ in 0..3 {
         assert!(!block_on(limiter.shared("A").unwrap().spend("x", 1)).unwrap().allowed());
     }
@@ -237,7 +239,7 @@ fn rejections_are_logged_once_a_second() {
     let limits = add(no_limits(), "A", 1, LimitOptions::default())
         .limit("B", IdFormat::IpAddress, hourly(1))
         .unwrap();
-    let limiter = Limiter::with_clock(limits.build(), clock);
+    let limiter = Limiter::with_options(limits.build(), clock).unwrap();
     let key = extract::header_if_present(HeaderName::from_static("x-key"));
     let client = extract::client(ClientAddress::new());
     let layer = RateLimitLayer::builder(&limiter)

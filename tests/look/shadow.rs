@@ -111,12 +111,12 @@ fn shadow_limits_never_deny_a_batch() {
         let counts = || ["Tried", "Beside", "Plain"].map(|name| shadow_denied(&limiter, name));
         for expected in [[0, 0, 0], [1, 1, 0], [2, 2, 0]] {
             let mut each = Vec::new();
-            assert!(batch.spend_each(&mut each).unwrap().allowed());
+            assert!(batch.spend_into(&mut each).unwrap().allowed());
             assert!(each.iter().all(|decision| decision.allowed()), "{each:?}");
             assert_eq!(counts(), expected, "{engine:?}");
         }
         let mut each = Vec::new();
-        assert_eq!(batch.spend_each(&mut each).unwrap().denied_by(), Some(2));
+        assert_eq!(batch.spend_into(&mut each).unwrap().denied_by(), Some(2));
         assert_eq!(each[0].denied_by(), None);
         assert_eq!(
             counts(),

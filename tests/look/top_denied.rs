@@ -8,7 +8,7 @@ fn limiter_with_list(entries: usize) -> Limiter {
     let limits = add(add(limits, "B", 1, LimitOptions::default()), "Tried", 1, shadow_mode());
     let (clock, _hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).top_denied(entries);
-    Limiter::with_options(limits.build(), options)
+    Limiter::with_options(limits.build(), options).unwrap()
 }
 
 fn as_text(ids: &[DeniedId]) -> Vec<String> {

@@ -23,10 +23,10 @@ impl Machine {
         let members: Vec<_> = calls.iter().filter_map(|it| self.member(it)).collect();
         let batch = self.limiter.batch(&members);
         let mut each_answer = Vec::new();
-        // Only `spend_each` tells the ledger what was charged.
+        // Only `spend_into` tells the ledger what was charged.
         let answer = match what {
             BatchCall::SpendAll if self.checks == Checks::All => batch.spend(),
-            BatchCall::SpendAll | BatchCall::SpendEach => batch.spend_each(&mut each_answer),
+            BatchCall::SpendAll | BatchCall::SpendEach => batch.spend_into(&mut each_answer),
             BatchCall::CheckAll => batch.check(),
             BatchCall::RefundAll | BatchCall::ResetAll => unreachable!("they were made above"),
         };

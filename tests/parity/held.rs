@@ -128,7 +128,7 @@ impl Held {
         if cost > rule.most() {
             return Err(NoPlace::Cost);
         }
-        if let Some(left) = oracle.blocked(call.limit, call.id) {
+        if let Some(left) = oracle.blocked_for(call.limit, call.id) {
             return Err(NoPlace::Blocked(left));
         }
         let in_time = |wait| if wait <= at_most { Ok(wait) } else { Err(NoPlace::NotInTime(wait)) };

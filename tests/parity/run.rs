@@ -136,7 +136,7 @@ impl Machine {
         let before = SystemTime::now();
         let options = options(start.cap, clock, engine);
         let limits = start.spec.build_with(began_s, Some(&denies));
-        let limiter = Limiter::with_options(limits, options);
+        let limiter = Limiter::with_options(limits, options).unwrap();
         let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
         let mut machine = Machine {
             on,
@@ -281,8 +281,8 @@ impl Machine {
                 self.one(CallKind::Check, Call { limit, id, cost: 0, factor: ONE })?;
                 let Some(handle) = &self.handles[limit] else { continue };
                 let left =
-                    handle.blocked(known.id(id)).unwrap().map(|left| left.as_nanos() as i128);
-                let expected = self.oracle.blocked(limit, id);
+                    handle.blocked_for(known.id(id)).unwrap().map(|left| left.as_nanos() as i128);
+                let expected = self.oracle.blocked_for(limit, id);
                 if left != expected {
                     return Err(format!(
                         "{} is blocked: {left:?}, expected {expected:?}",

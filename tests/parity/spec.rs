@@ -153,11 +153,9 @@ impl Numbers {
             Numbers::Gcra { burst, count, period_ms } => Limit::new(burst, count, ms(period_ms)),
             Numbers::Fixed { limit, window_ms } => Limit::fixed_window(limit, ms(window_ms)),
             Numbers::Tokens { limit, window_ms, burst } => {
-                Limit::token_bucket(limit, ms(window_ms), burst)
+                Limit::token_bucket(burst, limit, ms(window_ms))
             }
-            Numbers::Leaky { size, rate_ms, drip } => {
-                Limit::leaky_bucket(size as u32, ms(rate_ms), drip as u32)
-            }
+            Numbers::Leaky { size, rate_ms, drip } => Limit::leaky_bucket(size, drip, ms(rate_ms)),
         };
         made.unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }

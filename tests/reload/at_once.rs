@@ -13,7 +13,7 @@ use super::support::{ENGINES, full_size, ms, seconds};
 type Numbers = (u64, u64, u64);
 
 fn token_bucket((quota, window, burst): Numbers) -> Limit {
-    Limit::token_bucket(quota, seconds(window), burst).unwrap()
+    Limit::token_bucket(burst, quota, seconds(window)).unwrap()
 }
 
 fn numbers() -> impl Strategy<Value = Numbers> {
@@ -49,7 +49,7 @@ proptest! {
             let (clock, hand) = Clock::manual();
             hand.set(seconds(1000));
             let options = LimiterOptions::default().clock(clock).engine(engine);
-            let limiter = Limiter::with_options(with_own(token_bucket(new)), options);
+            let limiter = Limiter::with_options(with_own(token_bucket(new)), options).unwrap();
             // The override ends at the time of the change.
             let end = OverrideOptions::default().expires(SystemTime::now() + ms(later_ms + 500));
             let limits = if by_end {
@@ -86,7 +86,7 @@ fn longer_window_brings_no_earlier_tokens() {
     for carry_over in [CarryOver::Units, CarryOver::Time, CarryOver::Share] {
         let (clock, hand) = Clock::manual();
         hand.set(seconds(10_000));
-        let limiter = Limiter::with_clock(with_own(token_bucket((60, 60, 10))), clock);
+        let limiter = Limiter::with_options(with_own(token_bucket((60, 60, 10))), clock).unwrap();
         assert!(limiter.limit("Own").unwrap().spend("id", 1).unwrap().allowed());
         limiter.reload_with(with_own(token_bucket((3600, 3600, 10))), carry_over).unwrap();
         assert_eq!(spent_at_once(&limiter), 10, "{carry_over:?}");

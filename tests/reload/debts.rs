@@ -81,7 +81,7 @@ fn windows_keep_their_use_and_their_end() {
 #[test]
 fn drips_keep_what_is_in_the_bucket() {
     let drips = |size, ms, drip| {
-        Limit::leaky_bucket(size, std::time::Duration::from_millis(ms), drip).unwrap()
+        Limit::leaky_bucket(size, drip, std::time::Duration::from_millis(ms)).unwrap()
     };
     for engine in ENGINES {
         for (debt, left) in [(CarryOver::Share, 20), (CarryOver::Units, 92), (CarryOver::Time, 60)]
@@ -98,8 +98,8 @@ fn another_algorithm_keeps_the_share() {
     let all = [
         hourly(100),
         window(100, 3600),
-        Limit::token_bucket(100, seconds(3600), 100).unwrap(),
-        Limit::leaky_bucket(100, seconds(36), 1).unwrap(),
+        Limit::token_bucket(100, 100, seconds(3600)).unwrap(),
+        Limit::leaky_bucket(100, 1, seconds(36)).unwrap(),
     ];
     for engine in ENGINES {
         for old in &all {

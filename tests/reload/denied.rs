@@ -18,11 +18,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ALGORITHMS: [fn(u64) -> Limit; 6] = [
     |burst| Limit::new(burst, burst, 10 * HOUR).unwrap(),
     |burst| Limit::fixed_window(burst, 10 * HOUR).unwrap(),
-    |burst| Limit::token_bucket(burst, 10 * HOUR, burst).unwrap(),
-    |burst| Limit::leaky_bucket(burst as u32, 10 * HOUR, 1).unwrap(),
+    |burst| Limit::token_bucket(burst, burst, 10 * HOUR).unwrap(),
+    |burst| Limit::leaky_bucket(burst, 1, 10 * HOUR).unwrap(),
     // A larger burst refills more slowly.
     |burst| Limit::new(burst, 1, HOUR * burst as u32).unwrap(),
-    |burst| Limit::token_bucket(burst, HOUR * burst as u32, burst.div_ceil(2)).unwrap(),
+    |burst| Limit::token_bucket(burst.div_ceil(2), burst, HOUR * burst as u32).unwrap(),
 ];
 
 /// What happens while a batch holds its charge.

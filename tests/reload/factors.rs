@@ -23,7 +23,7 @@ fn reloaded_by_its_clock() -> (Limiter, Arc<Mutex<Option<Limiter>>>) {
         }
         seconds(1000)
     });
-    (Limiter::with_clock(limits(&[("A", hourly(10))]), clock), armed)
+    (Limiter::with_options(limits(&[("A", hourly(10))]), clock).unwrap(), armed)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn batched_refund_during_reload_keeps_factor() {
 #[test]
 fn sweep_drops_custom_buckets_despite_earlier_factor() {
     for engine in ENGINES {
-        let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
+        let drips = Limit::leaky_bucket(10, 1, seconds(1)).unwrap();
         let (limiter, hand) = limiter(limits(&[("A", drips)]), engine);
         let a = limiter.limit("A").unwrap();
         assert!(a.scaled("2".parse().unwrap()).spend("id", 1).unwrap().allowed());
@@ -64,7 +64,7 @@ fn sweep_drops_custom_buckets_despite_earlier_factor() {
 
 #[test]
 fn sweep_after_reload_keeps_slower_drip() {
-    let drips = Limit::leaky_bucket(10, seconds(1), 1).unwrap();
+    let drips = Limit::leaky_bucket(10, 1, seconds(1)).unwrap();
     let with_other = |other| limits(&[("A", drips.clone()), ("B", hourly(other))]);
     for engine in ENGINES {
         let (limiter, hand) = limiter(with_other(1), engine);

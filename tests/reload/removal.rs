@@ -314,14 +314,14 @@ fn blocks_keep_their_limits_name() {
         assert_eq!(limiter.limit("A").unwrap().block("x", seconds(100)).unwrap(), seconds(100));
         assert_eq!(limiter.reload(only_b()).unwrap().removed, ["A"]);
         assert_eq!(left(&limiter, "A", "x"), None, "known, and limits nothing");
-        assert_eq!(limiter.blocked()[0].limit, "A");
+        assert_eq!(limiter.blocks()[0].limit, "A");
         let error = limiter.reload(by_address()).unwrap_err().to_string();
         assert!(error.contains("cannot become ipAddress while ids of it are blocked"), "{error}");
         limiter.reload(limits(&[("C", hourly(1)), ("A", hourly(10)), ("B", hourly(20))])).unwrap();
         assert!(!limiter.limit("A").unwrap().spend("x", 1).unwrap().allowed());
         hand.advance(seconds(101));
         assert!(limiter.reload(by_address()).unwrap().changed);
-        assert_eq!(limiter.blocked(), []);
+        assert_eq!(limiter.blocks(), []);
     }
 }
 

@@ -30,7 +30,7 @@ fn charges_under_limits_being_loaded_are_returned() {
                 limits(&[("Own", hourly(10)), ("Rule", rule)])
             };
             let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-            let limiter = Limiter::with_options(with_rule(), options);
+            let limiter = Limiter::with_options(with_rule(), options).unwrap();
             let own = limiter.limit("Own").unwrap();
             assert!(limiter.limit("Rule").unwrap().spend("id", 1).unwrap().allowed());
             let ids: Vec<String> = (0..200).map(|id| format!("id{id}")).collect();
@@ -65,8 +65,8 @@ fn receipts_return_under_their_limit_alone() {
         [
             Limit::new(burst, 1, seconds(1)),
             Limit::fixed_window(burst, seconds(60)),
-            Limit::token_bucket(burst, seconds(60), 10),
-            Limit::leaky_bucket(burst as u32, seconds(1), 1),
+            Limit::token_bucket(10, burst, seconds(60)),
+            Limit::leaky_bucket(burst, 1, seconds(1)),
         ]
     };
     for engine in ENGINES {
@@ -79,7 +79,7 @@ fn receipts_return_under_their_limit_alone() {
                 (vec![of(&changed, 1), of(&own, 1)], true),
             ] {
                 let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
-                let limiter = Limiter::with_options(of(&own, 1), options);
+                let limiter = Limiter::with_options(of(&own, 1), options).unwrap();
                 let handle = limiter.limit("Own").unwrap();
                 let receipt = handle.spend_estimate("id", 6).unwrap().1.unwrap();
                 let place = handle.reserve("id", 4, Duration::ZERO).ok();
@@ -105,7 +105,7 @@ fn receipts_return_under_their_limit_alone() {
 fn receipt_before_many_reloads_returns_nothing() {
     let of = |burst| limits(&[("Own", Limit::new(burst, 1, seconds(60)).unwrap())]);
     let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(64);
-    let limiter = Limiter::with_options(of(4), options);
+    let limiter = Limiter::with_options(of(4), options).unwrap();
     let own = limiter.limit("Own").unwrap();
     let (_, receipt) = own.spend_estimate("id", 3).unwrap();
     for reload in 1..=2048 {
@@ -131,7 +131,7 @@ fn receipt_leaves_the_shared_bucket_of_another_default() {
     for engine in ENGINES {
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
         let options = options.max_keys(1).at_cap(AtCap::Share);
-        let limiter = Limiter::with_options(limits(10, None), options);
+        let limiter = Limiter::with_options(limits(10, None), options).unwrap();
         let own = limiter.limit("Own").unwrap();
         assert!(own.spend("tracked", 10).unwrap().allowed());
         let (_, receipt) = own.spend_estimate("id", 10).unwrap();

@@ -52,7 +52,7 @@ fn shared_bucket_is_carried_over_a_reload() {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let options = options.max_keys(1).at_cap(AtCap::Share);
-        let limiter = Limiter::with_options(limits(&[("A", hourly(10))]), options);
+        let limiter = Limiter::with_options(limits(&[("A", hourly(10))]), options).unwrap();
         let a = limiter.limit("A").unwrap();
         assert!(a.spend("inside", 1).unwrap().allowed());
         assert_eq!(a.spend("outside", 3).unwrap().remaining(), Some(7), "{engine:?}");
@@ -72,11 +72,11 @@ impl Algorithm for Once {
         let never = std::time::Duration::from_secs(u64::from(u32::MAX));
         let allowed = cost == 0 || left == 1;
         let word = (allowed && cost > 0).then_some(1);
-        Outcome { word, decision: Decision::to_spend(allowed, left, never, never) }
+        Outcome { word, decision: Decision::for_spend(allowed, left, never, never) }
     }
 
     fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        let decision = Decision::to_refund(false, 0, std::time::Duration::ZERO);
+        let decision = Decision::for_refund(false, 0, std::time::Duration::ZERO);
         Outcome { word: None, decision }
     }
 

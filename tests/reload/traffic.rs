@@ -18,7 +18,7 @@ fn nothing_is_lost_or_won_beside_traffic() {
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let limiter = Limiter::with_options(limits(&[("A", hourly(MOST))]), options);
+        let limiter = Limiter::with_options(limits(&[("A", hourly(MOST))]), options).unwrap();
         let admitted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let stop = AtomicBool::new(false);
         let reloads = thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
             let builder = with(Limits::builder(), "Wide", 1_000_000);
             with(builder, "Narrow", 1_000).build()
         };
-        let limiter = Limiter::with_options(of(10_000_000), options);
+        let limiter = Limiter::with_options(of(10_000_000), options).unwrap();
         let (wide, narrow) = (limiter.limit("Wide").unwrap(), limiter.limit("Narrow").unwrap());
         let stop = AtomicBool::new(false);
         // The number of batches that each of two threads has made.

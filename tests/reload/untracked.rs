@@ -28,7 +28,7 @@ fn limits(default: Limit, vip: Option<Limit>, end: Option<SystemTime>) -> Limits
 fn full(limits: Limits, engine: Engine) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).engine(engine);
-    let limiter = Limiter::with_options(limits, options.max_keys(1).at_cap(AtCap::Share));
+    let limiter = Limiter::with_options(limits, options.max_keys(1).at_cap(AtCap::Share)).unwrap();
     assert!(limiter.limit(NAME).unwrap().spend("inside", 10).unwrap().allowed());
     (limiter, hand)
 }
@@ -94,11 +94,11 @@ fn ended_overrides_id_is_an_untracked_key() {
 #[test]
 fn untracked_key_with_factor_shares_no_bucket() {
     for engine in ENGINES {
-        let drips = Limit::leaky_bucket(2, seconds(3600), 1).unwrap();
+        let drips = Limit::leaky_bucket(2, 1, seconds(3600)).unwrap();
         let builder = Limits::builder().limit(NAME, IdFormat::String, drips).unwrap();
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
-        let limiter = Limiter::with_options(builder.build(), options);
+        let limiter = Limiter::with_options(builder.build(), options).unwrap();
         let a = limiter.limit(NAME).unwrap();
         assert!(a.spend("inside", 1).unwrap().allowed());
         assert!(a.spend("one", 1).unwrap().allowed());
@@ -131,7 +131,7 @@ fn untracked_key_with_older_clock_spends_from_sweep() {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let options = options.max_keys(2).at_cap(AtCap::Share);
-        let limiter = Limiter::with_options(limits(default, None, None), options);
+        let limiter = Limiter::with_options(limits(default, None, None), options).unwrap();
         let a = limiter.limit(NAME).unwrap();
         let spend = |id: &str| a.spend(id, 5).unwrap().allowed();
         hand.set(seconds(10));
@@ -157,7 +157,7 @@ fn bucket_dropped_for_another_key_stays_spent() {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let options = options.max_keys(1).at_cap(AtCap::Share);
-        let limiter = Limiter::with_options(limits(default, None, None), options);
+        let limiter = Limiter::with_options(limits(default, None, None), options).unwrap();
         let a = limiter.limit(NAME).unwrap();
         let spend = |id: &str| a.spend(id, 5).unwrap().allowed();
         hand.set(seconds(10));
@@ -192,7 +192,7 @@ fn untracked_key_dropped_meanwhile_spends_from_sweep() {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
         let options = options.max_keys(1).at_cap(AtCap::Share);
-        let limiter = Limiter::with_options(limits(rule, None, None), options);
+        let limiter = Limiter::with_options(limits(rule, None, None), options).unwrap();
         let a = limiter.limit(NAME).unwrap();
         hand.set(seconds(10));
         assert!(a.spend("inside", 1).unwrap().allowed());

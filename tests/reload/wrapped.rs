@@ -30,7 +30,7 @@ fn sweep_from_before_2048_reloads_drops_nothing() {
         };
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
-        let limiter = Limiter::with_options(limits(10, 1), options.at_cap(AtCap::Deny));
+        let limiter = Limiter::with_options(limits(10, 1), options.at_cap(AtCap::Deny)).unwrap();
         let [own, with_rule] = ["Own", "Rule"].map(|name| limiter.limit(name).unwrap());
         hand.set(seconds(95));
         assert!(own.spend("id", 10).unwrap().allowed());

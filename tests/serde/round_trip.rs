@@ -29,8 +29,8 @@ fn any_limit(algorithm: usize) -> impl Strategy<Value = Limit> {
                 // A period of whole nanoseconds.
                 0 => Limit::new(one, other, time + Duration::from_nanos(part % 1_000_000)),
                 1 => Limit::fixed_window(one, time),
-                2 => Limit::token_bucket(one, time, 1 + part % one),
-                _ => Limit::leaky_bucket(one as u32, time, other as u32),
+                2 => Limit::token_bucket(1 + part % one, one, time),
+                _ => Limit::leaky_bucket(one, other, time),
             }
             .ok()
         },

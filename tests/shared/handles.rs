@@ -70,7 +70,7 @@ fn batches_pass_while_reloads_share_limits() {
     });
     beside_reloads(|limiter, all| {
         let (members, mut each) = ([all.member("a")], Vec::new());
-        assert!(block_on(limiter.shared_batch(&members).spend_each(&mut each)).unwrap().allowed());
+        assert!(block_on(limiter.shared_batch(&members).spend_into(&mut each)).unwrap().allowed());
     });
 }
 
@@ -203,7 +203,7 @@ fn calls_without_a_store_count_errors() {
         limits.unwrap().build()
     };
     let options = LimiterOptions::default().counting(true);
-    let limiter = Limiter::with_options(limits(LimitOptions::default()), options);
+    let limiter = Limiter::with_options(limits(LimitOptions::default()), options).unwrap();
     let all = limiter.shared("All").unwrap();
     limiter.reload(limits(exact())).unwrap();
     assert!(now(all.spend("a", 1)).unwrap_err().is_store_failure());

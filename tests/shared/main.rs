@@ -34,7 +34,7 @@ fn limits(own: u64, all: u64) -> Limits {
 
 fn node(limits: Limits, store: &Store, clock: &Clock) -> Limiter {
     let options = LimiterOptions::default().store(store.clone()).clock(clock.clone());
-    Limiter::with_options(limits, options)
+    Limiter::with_options(limits, options).unwrap()
 }
 
 /// Waits for a future that the store in memory makes ready at once.

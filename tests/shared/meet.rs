@@ -31,7 +31,7 @@ fn limiter_that_is_off_blocks_ids() {
     let all = limiter.shared("All").unwrap();
     limiter.set_enabled(false);
     assert_eq!(now(all.block("a", MINUTE)).unwrap(), MINUTE);
-    assert_eq!(now(all.blocked("a")).unwrap(), Some(MINUTE));
+    assert_eq!(now(all.blocked_for("a")).unwrap(), Some(MINUTE));
     assert!(block_on(all.spend("a", 1)).unwrap().allowed());
     let explained = block_on(all.explain("a", 1)).unwrap().call.unwrap();
     assert!(!explained.is_enabled && explained.decision.unwrap().allowed());

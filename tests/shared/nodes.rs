@@ -60,8 +60,8 @@ fn limits(of_nodes: LimitOptions) -> Limits {
     let all = [
         ("Gcra", Limit::new(5, 3, ms(2_000))),
         ("Fixed", Limit::fixed_window(5, ms(1_700))),
-        ("Tokens", Limit::token_bucket(6, ms(1_300), 4)),
-        ("Leaky", Limit::leaky_bucket(5, ms(700), 2)),
+        ("Tokens", Limit::token_bucket(4, 6, ms(1_300))),
+        ("Leaky", Limit::leaky_bucket(5, 2, ms(700))),
     ];
     let mut builder = Limits::builder();
     for (name, limit) in all {
@@ -112,7 +112,10 @@ impl World {
                 let time = Duration::from_millis(*ms);
                 let left = now(here.block(&id, time)).unwrap();
                 prop_assert_eq!(left, there.block(&id, time).unwrap());
-                prop_assert_eq!(now(here.blocked(&id)).unwrap(), there.blocked(&id).unwrap());
+                prop_assert_eq!(
+                    now(here.blocked_for(&id)).unwrap(),
+                    there.blocked_for(&id).unwrap()
+                );
             }
             Step::Unblock(call) => {
                 let (here, there, id) = handles(call);
@@ -182,7 +185,7 @@ proptest! {
         let store = Store::in_memory(clock.clone());
         let nodes = [0, 1].map(|_| node(limits(exact()), &store, &clock));
         let options = LimiterOptions::default().clock(clock);
-        let oracle = Limiter::with_options(limits(LimitOptions::default()), options);
+        let oracle = Limiter::with_options(limits(LimitOptions::default()), options).unwrap();
         let world = World { nodes, oracle };
         for (at, step) in &steps {
             if let Step::Wait(ns) = step {

@@ -60,9 +60,9 @@ fn old_local_handles_refuse_their_calls() {
         wrong(now(all.waiting(minute, |_| std::future::ready(())).until_allowed("a", 1)).map(drop)),
         all.block("a", minute).unwrap_err(),
         all.unblock("a").unwrap_err(),
-        all.blocked("a").unwrap_err(),
+        all.blocked_for("a").unwrap_err(),
         batch.spend().unwrap_err(),
-        batch.spend_each(&mut each).unwrap_err(),
+        batch.spend_into(&mut each).unwrap_err(),
         batch.check().unwrap_err(),
         batch.refund().unwrap_err(),
         batch.reset().unwrap_err(),
@@ -151,7 +151,7 @@ fn a_shared_limit_in_shadow_mode_denies_nothing() {
     let limits =
         Limits::builder().limit_with("All", IdFormat::String, minutely(2), options).unwrap();
     let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).counting(true);
-    let limiter = Limiter::with_options(limits.build(), options.clock(clock));
+    let limiter = Limiter::with_options(limits.build(), options.clock(clock)).unwrap();
     let all = limiter.shared("All").unwrap();
     for left in [Some(1), Some(0), Some(0), Some(0)] {
         let decision = now(all.spend("a", 1)).unwrap();
@@ -198,7 +198,7 @@ fn calls_of_local_limits_count_alike() {
         let (clock, hand) = Clock::manual();
         let limits = Limits::builder().limit("Own", IdFormat::String, window.clone()).unwrap();
         let options = LimiterOptions::default().clock(clock).counting(true);
-        let limiter = Limiter::with_options(limits.build(), options);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
         let (own, shared) = (limiter.limit("Own").unwrap(), limiter.shared("Own").unwrap());
         assert!(own.spend("a", 5).unwrap().allowed());
         let (most, timer) = (Duration::from_secs(90), |time| {

@@ -21,8 +21,8 @@ fn small() -> [Limit; 4] {
     [
         Limit::new(5, 1, ms(100)).unwrap(),
         Limit::fixed_window(5, ms(500)).unwrap(),
-        Limit::token_bucket(6, ms(400), 3).unwrap(),
-        Limit::leaky_bucket(5, ms(100), 2).unwrap(),
+        Limit::token_bucket(3, 6, ms(400)).unwrap(),
+        Limit::leaky_bucket(5, 2, ms(100)).unwrap(),
     ]
 }
 
@@ -462,7 +462,7 @@ fn batches_tell_each_members_decision() {
         [(true, [Some(1), Some(2)]), (true, [Some(0), Some(0)]), (false, [Some(0), None])];
     for (allowed, left) in left_after {
         let mut each = Vec::new();
-        let decision = now(limiter.shared_batch(&members).spend_each(&mut each)).unwrap();
+        let decision = now(limiter.shared_batch(&members).spend_into(&mut each)).unwrap();
         assert_eq!(decision.allowed(), allowed);
         assert_eq!(each.iter().map(Decision::remaining).collect::<Vec<_>>(), left);
     }

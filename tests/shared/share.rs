@@ -48,8 +48,8 @@ fn settling_callers_use_what_refunding_ones_do() {
     let minute = Duration::from_secs(60);
     let limits = [
         Limit::new(10_000, 10_000, minute).unwrap(),
-        Limit::token_bucket(10_000, minute, 10_000).unwrap(),
-        Limit::leaky_bucket(10_000u32, Duration::from_millis(6), 1).unwrap(),
+        Limit::token_bucket(10_000, 10_000, minute).unwrap(),
+        Limit::leaky_bucket(10_000, 1, Duration::from_millis(6)).unwrap(),
     ];
     for limit in &limits {
         for request_s in [5, 10, 20, 40] {

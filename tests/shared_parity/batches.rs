@@ -104,7 +104,7 @@ impl World {
                 drop(batch.spend());
                 ready(batch.spend())
             }
-            (_, BatchCall::SpendEach) => ready(batch.spend_each(each)),
+            (_, BatchCall::SpendEach) => ready(batch.spend_into(each)),
             (_, BatchCall::CheckAll) => ready(batch.check()),
             (_, BatchCall::RefundAll) => {
                 drop(batch.refund());

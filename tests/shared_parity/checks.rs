@@ -51,7 +51,7 @@ impl World {
         if self.look(place.key)?[at] > 0 {
             return Err(format!("node {at} holds units of an id that it has blocked"));
         }
-        self.blocked(at, limit, id)
+        self.blocked_for(at, limit, id)
     }
 
     pub(crate) fn unblock(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
@@ -72,22 +72,22 @@ impl World {
         if answer != expected {
             return Err(format!("unblock: {answer}, expected {expected}"));
         }
-        self.blocked(at, limit, id)
+        self.blocked_for(at, limit, id)
     }
 
     /// The time until the end of a node's own block, by the node's clock.
     fn own_block(&mut self, at: usize, limit: usize, id: usize) -> Option<i128> {
         let oracle = &mut self.nodes[at].oracle;
         let store_now = oracle.store_now.take();
-        let left = oracle.blocked(limit, id);
+        let left = oracle.blocked_for(limit, id);
         oracle.store_now = store_now;
         left
     }
 
     /// Compares the time until the end of an id's block.
-    fn blocked(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
+    fn blocked_for(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
         let Some(handle) = self.nodes[at].handles[limit].clone() else { return Ok(()) };
-        let left = ready(handle.blocked(KNOWN[limit].id(id)));
+        let left = ready(handle.blocked_for(KNOWN[limit].id(id)));
         let left = left.map_err(|error| format!("blocked: {error}"))?;
         let expected = match self.in_store(at, limit, id) {
             None => self.own_block(at, limit, id),
@@ -187,7 +187,7 @@ impl World {
             for (limit, known) in KNOWN.iter().enumerate() {
                 for id in 0..known.ids.len() {
                     self.check_bucket(at, limit, id)?;
-                    self.blocked(at, limit, id)?;
+                    self.blocked_for(at, limit, id)?;
                 }
             }
         }

@@ -75,7 +75,8 @@ impl World {
         };
         for _ in 0..start.nodes {
             let before = SystemTime::now();
-            let limiter = Limiter::with_options(start.spec.build(world.began_s), world.options());
+            let limiter =
+                Limiter::with_options(start.spec.build(world.began_s), world.options()).unwrap();
             let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
             let mut node = Node::new(limiter, Oracle::new(terms, now), 0);
             node.oracle.store_now = Some(now);

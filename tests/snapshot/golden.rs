@@ -31,8 +31,8 @@ fn all_limits() -> Limits {
         .and_then(|it| it.override_id("Gcra", "overridden", slowest(12)))
         .and_then(|it| it.limit("Ids", IdFormat::RegId, slowest(10)))
         .and_then(|it| it.limit("Window", IdFormat::String, Limit::fixed_window(10, DECADE)?))
-        .and_then(|it| it.limit("Tokens", IdFormat::String, Limit::token_bucket(10, DECADE, 5)?))
-        .and_then(|it| it.limit("Drips", IdFormat::String, Limit::leaky_bucket(10, DECADE, 1)?))
+        .and_then(|it| it.limit("Tokens", IdFormat::String, Limit::token_bucket(5, 10, DECADE)?))
+        .and_then(|it| it.limit("Drips", IdFormat::String, Limit::leaky_bucket(10, 1, DECADE)?))
         .and_then(|it| it.limit(PER_ACCOUNT, IdFormat::RegIdDomainOrCidr, slowest(10)))
         .and_then(|it| it.override_id(PER_ACCOUNT, "12", slowest(11)));
     builder.unwrap().build()
@@ -107,7 +107,7 @@ fn can_be_read(engine: Engine) {
     };
     assert_eq!((restored.buckets + restored.full, restored.dropped), (10, 0));
     assert_eq!(restored.blocks as usize, BLOCKED.len());
-    for listed in limiter.blocked() {
+    for listed in limiter.blocks() {
         let block = (&*listed.limit, &*listed.id, listed.reason.as_deref());
         assert!(BLOCKED.contains(&block), "{block:?}");
         assert_eq!(listed.left, 10 * DECADE - DAY - restored.elapsed);

@@ -116,13 +116,13 @@ impl Algorithm for Rest {
         let there = u64::from(left.is_zero());
         let is_charged = cost > 0 && there > 0;
         let decision =
-            tollgate::Decision::to_spend(cost <= there, there - cost.min(there), left, left);
+            tollgate::Decision::for_spend(cost <= there, there - cost.min(there), left, left);
         Outcome { word: is_charged.then_some(now_ns + REST_NS), decision }
     }
 
     fn refund(&self, word: u64, now_ns: u64, _: u64) -> Outcome {
         let left = Duration::from_nanos(word.saturating_sub(now_ns));
-        Outcome { word: None, decision: tollgate::Decision::to_refund(false, 0, left) }
+        Outcome { word: None, decision: tollgate::Decision::for_refund(false, 0, left) }
     }
 
     fn is_full(&self, word: u64, now_ns: u64) -> bool {

@@ -17,7 +17,8 @@ fn snapshot_has_all_earlier_spends() {
     for engine in ENGINES {
         let (clock, _manual) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1 << 20);
-        let limiter = &Limiter::with_options(limits(&[("A", slow(BURST))]), options.clone());
+        let limiter =
+            &Limiter::with_options(limits(&[("A", slow(BURST))]), options.clone()).unwrap();
         let spent: &[AtomicU64] = &(0..KEYS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let is_done = &AtomicBool::new(false);
         let folder = tempfile::tempdir().unwrap();

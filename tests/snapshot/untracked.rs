@@ -11,8 +11,8 @@ const ALGORITHMS: [fn(u64) -> Limit; 4] = [
     // Another interval for each burst, so that units and times differ.
     |burst| Limit::new(burst, 1, seconds(60 * burst)).unwrap(),
     |burst| Limit::fixed_window(burst, seconds(7200)).unwrap(),
-    |burst| Limit::token_bucket(burst, seconds(7200), burst).unwrap(),
-    |burst| Limit::leaky_bucket(burst as u32, seconds(3600), 1).unwrap(),
+    |burst| Limit::token_bucket(burst, burst, seconds(7200)).unwrap(),
+    |burst| Limit::leaky_bucket(burst, 1, seconds(3600)).unwrap(),
 ];
 
 /// A default of 10, and overrides of these bursts for "vip" and "other". A burst of 0 stands for no limit.
@@ -45,7 +45,7 @@ fn spent(
 ) -> Limiter {
     let (clock, hand) = Clock::manual();
     let options = options.max_keys(1).at_cap(AtCap::Share).clock(clock);
-    let limiter = Limiter::with_options(limits(make, at_first), options);
+    let limiter = Limiter::with_options(limits(make, at_first), options).unwrap();
     let own = limiter.limit("Own").unwrap();
     assert!(own.spend("inside", 1).unwrap().allowed());
     // With an override it is denied.

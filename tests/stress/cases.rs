@@ -36,7 +36,7 @@ fn limits(limits: &[(&str, u64)]) -> Limits {
 }
 
 fn with_clock(limits: Limits, clock: Clock) -> Limiter {
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine()))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).engine(engine())).unwrap()
 }
 
 /// Builds a limiter with these limits and starts a sweeper that never pauses.

@@ -39,8 +39,8 @@ pub(crate) fn limits_of_all(burst: u64, interval: Duration) -> [Limit; 4] {
     [
         Limit::new(burst, 1, interval).unwrap(),
         Limit::fixed_window(burst, times(burst)).unwrap(),
-        Limit::token_bucket(2 * burst, times(2 * burst), burst).unwrap(),
-        Limit::leaky_bucket(burst as u32, interval, 1).unwrap(),
+        Limit::token_bucket(burst, 2 * burst, times(2 * burst)).unwrap(),
+        Limit::leaky_bucket(burst, 1, interval).unwrap(),
     ]
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn limiter(limits: Limits, engine: Engine) -> (Limiter, ManualClock) 
 /// Builds a limiter with `options` on a manual clock.
 pub(crate) fn limiter_with(limits: Limits, options: LimiterOptions) -> (Limiter, ManualClock) {
     let (clock, hand) = Clock::manual();
-    (Limiter::with_options(limits, options.clock(clock)), hand)
+    (Limiter::with_options(limits, options.clock(clock)).unwrap(), hand)
 }
 
 /// Sweeps the whole table once.

@@ -100,12 +100,12 @@ impl Algorithm for Scripted {
     fn spend(&self, _: u64, now_ns: u64, _: u64) -> Outcome {
         let is_allowed = (self.0)();
         let wait = Duration::from_nanos(u64::from(!is_allowed));
-        let decision = Decision::to_spend(is_allowed, 1, wait, wait);
+        let decision = Decision::for_spend(is_allowed, 1, wait, wait);
         Outcome { word: is_allowed.then_some(now_ns + 1), decision }
     }
 
     fn refund(&self, _: u64, _: u64, _: u64) -> Outcome {
-        Outcome { word: None, decision: Decision::to_refund(false, 1, Duration::ZERO) }
+        Outcome { word: None, decision: Decision::for_refund(false, 1, Duration::ZERO) }
     }
 
     fn is_full(&self, word: u64, now_ns: u64) -> bool {

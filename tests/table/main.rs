@@ -121,7 +121,7 @@ fn check_at_cap_answers_for_untracked_id() {
             let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
             let limits = Limits::builder().limit("A", IdFormat::RegId, limit(BURST)).unwrap();
             let limits = limits.override_id("A", 60, limit(BURST + 1)).unwrap().build();
-            let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0));
+            let limiter = Limiter::with_options(limits, options.clock(Clock::manual().0)).unwrap();
             let a = limiter.limit("A").unwrap();
             (0..10).for_each(|id| assert!(spend(&a, id)));
             // With `Share` these untracked keys empty the overflow bucket.
@@ -237,7 +237,7 @@ fn come_and_go() {
     let limits = Limits::builder().limit("Slow", IdFormat::RegId, slow).unwrap();
     let limits = limits.limit("Fast", IdFormat::RegId, fast).unwrap().build();
     let options = LimiterOptions::default().max_keys(4096).clock(clock);
-    let limiter = Limiter::with_options(limits, options);
+    let limiter = Limiter::with_options(limits, options).unwrap();
     let (slow, fast) = (limiter.limit("Slow").unwrap(), limiter.limit("Fast").unwrap());
     // These keys keep their cells, so that the table is never empty, for which it would be rebuilt.
     (0..1000).for_each(|id| assert!(spend(&slow, id)));
@@ -260,15 +260,15 @@ fn sweep_drops_a_bucket_exactly_when_full() {
     let rules = [
         ("gcra", second(3)),
         ("fixed_window", Limit::fixed_window(3, SECOND).unwrap()),
-        ("token_bucket", Limit::token_bucket(3, SECOND, 3).unwrap()),
-        ("leaky_bucket", Limit::leaky_bucket(3, SECOND, 1).unwrap()),
+        ("token_bucket", Limit::token_bucket(3, 3, SECOND).unwrap()),
+        ("leaky_bucket", Limit::leaky_bucket(3, 1, SECOND).unwrap()),
     ];
     for engine in ENGINES {
         for (name, limit) in &rules {
             let (clock, hand) = Clock::manual();
             let limits = Limits::builder().limit("A", IdFormat::RegId, limit.clone()).unwrap();
             let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(100);
-            let limiter = Limiter::with_options(limits.build(), options);
+            let limiter = Limiter::with_options(limits.build(), options).unwrap();
             let a = limiter.limit("A").unwrap();
             hand.set(10 * SECOND);
             assert!(spend(&a, 1), "{engine:?}, {name}");

@@ -99,7 +99,7 @@ fn clock_that_stops_holds_nothing_back() {
         });
         let limits = Limits::builder().limit("A", IdFormat::RegId, hourly(10)).unwrap().build();
         let options = LimiterOptions::default().max_keys(8000).clock(clock);
-        let limiter = Limiter::with_options(limits, options);
+        let limiter = Limiter::with_options(limits, options).unwrap();
         let a = limiter.limit("A").unwrap();
         let of_thread = a.clone();
         let stalled = thread::spawn(move || {

@@ -36,7 +36,7 @@ fn limits_of_all(burst: u64) -> [Limit; 4] {
 
 fn limiter_on(limit: &Limit, clock: Clock, engine: Engine) -> Limiter {
     let options = LimiterOptions::default().clock(clock).engine(engine);
-    Limiter::with_options(support::limits(&[("Own", limit.clone())]), options)
+    Limiter::with_options(support::limits(&[("Own", limit.clone())]), options).unwrap()
 }
 
 fn handle_on(limit: &Limit, clock: Clock) -> KeyedLimit {

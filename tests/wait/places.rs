@@ -60,7 +60,7 @@ fn unlimited_ids_never_wait() {
     let (clock, _hand) = Clock::manual();
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
-    let limiter = Limiter::with_clock(limits.build(), clock);
+    let limiter = Limiter::with_options(limits.build(), clock).unwrap();
     let handle = limiter.limit("Own").unwrap();
     limiter.set_enabled(false);
     for _ in 0..3 {
@@ -95,7 +95,7 @@ fn untracked_keys_wait_from_the_last_sweep() {
         Limits::builder().limit("Own", IdFormat::String, Limit::new(1, 1, ms(10)).unwrap());
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
-    let limiter = Limiter::with_options(limits.unwrap().build(), options);
+    let limiter = Limiter::with_options(limits.unwrap().build(), options).unwrap();
     let handle = limiter.limit("Own").unwrap();
     let place = |id: &str| handle.reserve(id, 1, Duration::MAX).unwrap();
     assert!(place("first").wait().is_zero());
@@ -114,7 +114,7 @@ fn at_cap(policy: AtCap) -> KeyedLimit {
     let limit = Limit::new(1, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, limit).unwrap();
     let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(1).at_cap(policy);
-    let handle = Limiter::with_options(limits.build(), options).limit("Own").unwrap();
+    let handle = Limiter::with_options(limits.build(), options).unwrap().limit("Own").unwrap();
     assert!(handle.spend("first", 1).unwrap().allowed());
     handle
 }
@@ -165,7 +165,7 @@ fn reload_keeps_reservations_and_refunds_nothing() {
         Limits::builder().limit("Own", IdFormat::String, limit).unwrap().build()
     };
     let (clock, _hand) = Clock::manual();
-    let limiter = Limiter::with_clock(with(1), clock);
+    let limiter = Limiter::with_options(with(1), clock).unwrap();
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("id", 1).unwrap().allowed());
     let (held, given_up) = (place(&handle, 1), place(&handle, 1));

@@ -9,7 +9,7 @@ fn limiter_owing(limit: &Limit, max_debt: u64, clock: Clock, engine: Engine) -> 
     let options = LimitOptions::default().max_debt(max_debt);
     let limits = Limits::builder().limit_with("Own", IdFormat::String, limit.clone(), options);
     let options = LimiterOptions::default().clock(clock).engine(engine);
-    Limiter::with_options(limits.unwrap().build(), options)
+    Limiter::with_options(limits.unwrap().build(), options).unwrap()
 }
 
 fn owing(limit: &Limit, max_debt: u64) -> (KeyedLimit, ManualClock) {
@@ -63,8 +63,8 @@ fn all_of_failed_calls_come_back() {
     let limits = [
         Limit::new(400, 1, ms(60_000)).unwrap(),
         Limit::fixed_window(400, ms(3_600_000)).unwrap(),
-        Limit::token_bucket(400, ms(3_600_000), 400).unwrap(),
-        Limit::leaky_bucket(400u32, ms(60_000), 1).unwrap(),
+        Limit::token_bucket(400, 400, ms(3_600_000)).unwrap(),
+        Limit::leaky_bucket(400, 1, ms(60_000)).unwrap(),
     ];
     for (engine, limit) in
         ENGINES.into_iter().flat_map(|engine| limits.iter().map(move |it| (engine, it)))
@@ -122,7 +122,8 @@ fn an_overrides_own_floor_is_its_own() {
         .unwrap()
         .override_with("Own", "deep", limit, OverrideOptions::default().max_debt(6))
         .unwrap();
-    let handle = Limiter::with_clock(limits.build(), Clock::manual().0).limit("Own").unwrap();
+    let handle =
+        Limiter::with_options(limits.build(), Clock::manual().0).unwrap().limit("Own").unwrap();
     for (id, owed) in [("any", 3), ("deep", 6)] {
         let after = handle.spend_estimate(id, 1).unwrap().1.unwrap().settle(100);
         assert_eq!(after.reset_in(), ms(10 + owed), "{id}");

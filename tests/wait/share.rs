@@ -37,9 +37,9 @@ fn settling_callers_use_what_refunding_ones_do() {
     let minute = Duration::from_secs(60);
     let limits = [
         Limit::new(10_000, 10_000, minute).unwrap(),
-        Limit::token_bucket(10_000, minute, 10_000).unwrap(),
-        Limit::token_bucket(600_000, 60 * minute, 10_000).unwrap(),
-        Limit::leaky_bucket(10_000u32, ms(6), 1).unwrap(),
+        Limit::token_bucket(10_000, 10_000, minute).unwrap(),
+        Limit::token_bucket(10_000, 600_000, 60 * minute).unwrap(),
+        Limit::leaky_bucket(10_000, 1, ms(6)).unwrap(),
         // A window that has ended takes nothing back, so it has no rule of its share.
         Limit::fixed_window(10_000, minute).unwrap(),
     ];

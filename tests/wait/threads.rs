@@ -56,7 +56,7 @@ fn stalled_return_delays_no_other_call() {
     let (rule, stopped) = support::rules::stands_in_refund();
     let mail = Limit::new(3, 1, Duration::from_secs(1)).unwrap();
     let limits = support::limits(&[("Stands", rule), ("Mail", mail)]);
-    let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
     let [slow, mail] = ["Stands", "Mail"].map(|name| limiter.limit(name).unwrap());
     let receipt = slow.spend_estimate("id", 5).unwrap().1.unwrap();
     let stalled = std::thread::spawn(move || receipt.settle(0));

@@ -66,7 +66,7 @@ fn place_that_comes_too_late_is_not_taken() {
 fn list_has_its_bound() {
     let options = LimiterOptions::default().clock(Clock::manual().0).max_vacant_places(1);
     let limits = support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]);
-    let handle = Limiter::with_options(limits, options).limit("Own").unwrap();
+    let handle = Limiter::with_options(limits, options).unwrap().limit("Own").unwrap();
     assert!(handle.spend("id", 1).unwrap().allowed());
     let [first, _second, third, _last] = [(); 4].map(|()| place(&handle, 1));
     first.cancel();
@@ -99,7 +99,7 @@ fn reload_and_sweep_beside_vacant_places() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine).at_cap(AtCap::Deny);
-        let limiter = Limiter::with_options(of(support::hourly(1)), options);
+        let limiter = Limiter::with_options(of(support::hourly(1)), options).unwrap();
         let handle = limiter.limit("Own").unwrap();
         assert!(handle.spend("id", 1).unwrap().allowed());
         let [first, last] = [(); 2].map(|()| place(&handle, 1));
@@ -192,7 +192,7 @@ fn reload_makes_room_in_the_list() {
         support::limits(&[("Own", limit(1)), ("Other", limit(burst))])
     };
     let options = LimiterOptions::default().clock(Clock::manual().0).max_vacant_places(1);
-    let limiter = Limiter::with_options(limits(1), options);
+    let limiter = Limiter::with_options(limits(1), options).unwrap();
     let own = limiter.limit("Own").unwrap();
     for id in ["before", "id"] {
         assert!(own.spend(id, 1).unwrap().allowed());
@@ -209,8 +209,11 @@ fn reload_makes_room_in_the_list() {
 #[test]
 fn refund_of_nothing_leaves_vacant_places() {
     let (clock, _hand) = Clock::manual();
-    let limiter =
-        Limiter::with_clock(support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]), clock);
+    let limiter = Limiter::with_options(
+        support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]),
+        clock,
+    )
+    .unwrap();
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("id", 1).unwrap().allowed());
     let [first, _last] = [(); 2].map(|()| place(&handle, 1));
@@ -254,7 +257,7 @@ fn place_before_override_end_is_not_taken() {
         let limits = Limits::builder().limit("Own", IdFormat::String, hourly(default)).unwrap();
         let limits = limits.override_with("Own", "id", hourly(1), options.clone()).unwrap();
         let (clock, hand) = Clock::manual();
-        let handle = Limiter::with_clock(limits.build(), clock).limit("Own").unwrap();
+        let handle = Limiter::with_options(limits.build(), clock).unwrap().limit("Own").unwrap();
         assert!(handle.spend("id", 1).unwrap().allowed());
         let [first, last] = [(); 2].map(|()| place(&handle, 1));
         hand.advance(Duration::from_secs(200));
@@ -271,7 +274,7 @@ fn place_before_override_end_is_not_taken() {
 fn restored_bucket_keeps_vacant_units_charged() {
     let limits = || support::limits(&[("Own", Limit::new(1, 1, Duration::from_secs(60)).unwrap())]);
     let options = || LimiterOptions::default().clock(Clock::manual().0);
-    let limiter = Limiter::with_options(limits(), options());
+    let limiter = Limiter::with_options(limits(), options()).unwrap();
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("id", 1).unwrap().allowed());
     let [first, _last] = [(); 2].map(|()| place(&handle, 1));
@@ -291,7 +294,8 @@ fn place_of_shadow_mode_goes_back() {
     let options = options.mode(tollgate::limits::LimitMode::Shadow);
     let limit = Limit::new(2, 1, ms(10)).unwrap();
     let limits = Limits::builder().limit_with("Own", IdFormat::String, limit, options).unwrap();
-    let handle = Limiter::with_clock(limits.build(), Clock::manual().0).limit("Own").unwrap();
+    let handle =
+        Limiter::with_options(limits.build(), Clock::manual().0).unwrap().limit("Own").unwrap();
     let places = [(); 3].map(|()| place(&handle, 1));
     assert!(places.iter().all(|place| place.wait().is_zero()));
     places.into_iter().for_each(Reservation::cancel);
@@ -315,7 +319,7 @@ fn place_of_the_shared_bucket_is_not_listed() {
     let (clock, hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock).max_keys(1).at_cap(AtCap::Share);
     let limits = support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]);
-    let limiter = Limiter::with_options(limits, options);
+    let limiter = Limiter::with_options(limits, options).unwrap();
     let handle = limiter.limit("Own").unwrap();
     assert!(handle.spend("first", 1).unwrap().allowed());
     let place = |id: &str| handle.reserve(id, 1, Duration::MAX).unwrap();
@@ -339,7 +343,7 @@ fn places_of_an_ended_override_are_left() {
     let slow = Limit::new(1, 1, Duration::from_secs(100)).unwrap();
     let limits = limits.unwrap().override_with("Own", "id", slow, until).unwrap().build();
     let (clock, hand) = Clock::manual();
-    let handle = Limiter::with_clock(limits, clock).limit("Own").unwrap();
+    let handle = Limiter::with_options(limits, clock).unwrap().limit("Own").unwrap();
     let [_first, second, _last] = [(); 3].map(|()| place(&handle, 1));
     second.cancel();
     hand.set(Duration::from_secs(61));

@@ -29,7 +29,7 @@ pub extern "C" fn limits_calls() -> u32 {
     for engine in [Engine::LockFree, Engine::Exact] {
         let (clock, shown) = clock();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let limiter = Limiter::with_options(Limits::from_yaml(LIMITS).unwrap(), options);
+        let limiter = Limiter::with_options(Limits::from_yaml(LIMITS).unwrap(), options).unwrap();
         let (users, teams) = (limiter.limit("PerUser").unwrap(), limiter.limit("PerTeam").unwrap());
         for second in 0..50 {
             shown.store(second * 1_000_000_000, Ordering::Relaxed);

@@ -78,7 +78,7 @@ fn manual_reloads_stay_until_the_file_changes() {
     let watcher = site.watch(quick());
     site.limiter.reload(Limits::from_yaml(&text(50)).unwrap()).unwrap();
     for _ in 0..20 {
-        watcher.look();
+        watcher.check_now();
         thread::sleep(millis(2));
     }
     assert_eq!(burst(&site.limiter), Some(50));
@@ -94,7 +94,7 @@ fn a_look_may_be_asked_for() {
     // Two polls take longer than the test waits.
     fs::write(site.file(), text(2)).unwrap();
     until("a burst of 2", || {
-        watcher.look();
+        watcher.check_now();
         burst(&site.limiter) == Some(2)
     });
 }

@@ -90,7 +90,7 @@ fn answers(limiter: &Limiter) -> Vec<(Option<u64>, Option<tollgate::Limit>)> {
 /// Makes a limiter with a small table, so that a reload is quick.
 fn limiter_of(limits: Limits) -> Limiter {
     let (clock, _manual) = Clock::manual();
-    Limiter::with_options(limits, LimiterOptions::default().clock(clock).max_keys(1024))
+    Limiter::with_options(limits, LimiterOptions::default().clock(clock).max_keys(1024)).unwrap()
 }
 
 /// Ends the other thread's calls when it is dropped, also by a panic.

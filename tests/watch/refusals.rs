@@ -133,7 +133,7 @@ fn are_counted_once() {
     fs::rename(&bad, site.file()).unwrap();
     until("a failure", || watcher.status().failures == 1);
     for _ in 0..20 {
-        watcher.look();
+        watcher.check_now();
         thread::sleep(millis(2));
     }
     // Another text with the same fault is a new attempt. All the earlier checks are over after it.

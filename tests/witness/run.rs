@@ -111,7 +111,7 @@ impl Run {
             let read = time.clone();
             let options = LimiterOptions::default().engine(plan.engine).max_keys(MAX_KEYS);
             let options = options.clock(Clock::custom(move || read.read()));
-            let limiter = Limiter::with_options(limits, options);
+            let limiter = Limiter::with_options(limits, options).unwrap();
             let handle = limiter.limit("A").unwrap();
             (limiter, handle)
         });

@@ -166,7 +166,7 @@ fn tollgate_of_2(setup: Setup, keys: &[(Text, u64)]) -> Limiter {
             limits = with_both.override_id(u64::LIMIT, &number, limit()).expect("each id once");
         }
     }
-    Limiter::with_options(limits.build(), setup.table.options())
+    Limiter::with_options(limits.build(), setup.table.options()).unwrap()
 }
 
 fn governor_of_2<S: Hasher>(who: Who, setup: Setup, keys: &Arc<[(Text, u64)]>) -> Contender {

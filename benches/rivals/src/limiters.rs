@@ -57,7 +57,7 @@ pub fn limits_with_overrides<'a>(rule: Rule, ids: impl Iterator<Item = &'a str>)
 }
 
 pub fn tollgate(rule: Rule, options: LimiterOptions) -> Limiter {
-    Limiter::with_options(limits(rule).build(), options)
+    Limiter::with_options(limits(rule).build(), options).unwrap()
 }
 
 pub fn handle(limiter: &Limiter, name: &str) -> KeyedLimit {

@@ -144,8 +144,8 @@ mod tests {
             effect(CarryOver::Time, &old, &new),
             "a client that has used 8 of 10 will have used 20 of 20, is denied for 7m3s, and is full in 8m (time)"
         );
-        let old = Limit::leaky_bucket(10, SECOND, 2).unwrap();
-        let new = Limit::leaky_bucket(10, SECOND, 3).unwrap();
+        let old = Limit::leaky_bucket(10, 2, SECOND).unwrap();
+        let new = Limit::leaky_bucket(10, 3, SECOND).unwrap();
         assert_eq!(
             effect(CarryOver::Time, &old, &new),
             "a client that has used 8 of 10 will have used 10 of 10, is denied for 1s, and is full in 4s (time)"
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_new_algorithm_keeps_the_share() {
         let old = Limit::new(10, 1, SECOND).unwrap();
-        let new = Limit::token_bucket(100, SECOND, 5).unwrap();
+        let new = Limit::token_bucket(5, 100, SECOND).unwrap();
         for rule in [CarryOver::Units, CarryOver::Time] {
             assert_eq!(
                 effect(rule, &old, &new),

@@ -55,8 +55,8 @@ impl Engine {
     /// The longest time that a limiter's clock can count.
     const MAX_SPAN_NS: u64 = (1 << 62) - 2;
 
-    /// Starts a limiter, which decides shared limits as one node without others does. `limits` are those of one [day](Limits::as_of), so that no override expires during
-    /// the replay.
+    /// Starts a limiter, which decides shared limits as one node without others does. `limits` are those of one
+    /// [day](Limits::valid_at), so that no override expires during the replay.
     pub(crate) fn new(limits: Limits) -> Engine {
         let (clock, manual_clock) = Clock::manual();
         #[cfg(feature = "valkey")]
@@ -64,7 +64,8 @@ impl Engine {
         // Without a bound on the keys, decisions are exact for any number of ids.
         let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);
         Engine {
-            limiter: Limiter::with_options(limits, options),
+            limiter: Limiter::with_options(limits, options)
+                .expect("room for the limits of any file"),
             clock: manual_clock,
             limits: Vec::new(),
             by_name: HashMap::default(),

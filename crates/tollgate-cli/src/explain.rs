@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let mut lines = args.traffic.path().map(Lines::open).transpose()?;
     let limits = validate::load(&args.files)?;
     let now = args.today.now();
-    let mut session = Session::new(limits.clone().as_of(now), &args.files);
+    let mut session = Session::new(limits.clone().valid_at(now), &args.files);
     let (mut counts, mut skipped) = (LineCounts::default(), Vec::new());
     if let Some(lines) = &mut lines {
         (counts, skipped) = replay(lines, &mut session, &args.traffic)?;
@@ -93,7 +93,7 @@ fn by_store(
     let explained = || {
         let store = store.clone().answer_timeout(STORE_ANSWERS_WITHIN)?;
         let options = LimiterOptions::default().store(Store::connect(&store)?);
-        let limiter = Limiter::with_options(limits.clone().as_of(now), options);
+        let limiter = Limiter::with_options(limits.clone().valid_at(now), options)?;
         block_on(limiter.shared(&args.limit)?.explain(&*args.id, args.cost))
     };
     Ok(Some((explained().map_err(failure)?.call, store.shown_url())))

@@ -108,7 +108,7 @@ impl LineCounts {
 
 /// Reads the limits and the candidate. The failure lists the faults of both.
 fn load(args: &ReplayArgs) -> Result<Session, Failure> {
-    let load = |files| Ok(validate::load(files)?.as_of(args.today.now()));
+    let load = |files| Ok(validate::load(files)?.valid_at(args.today.now()));
     let in_force = load(&args.files);
     let candidate_files = args.candidate();
     let candidate = candidate_files.as_ref().map(load).transpose();

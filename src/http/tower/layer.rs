@@ -116,7 +116,7 @@ impl RateLimitLayer {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -182,7 +182,7 @@ impl fmt::Debug for RateLimitLayer {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -220,7 +220,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -250,7 +250,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -287,7 +287,7 @@ impl RateLimitBuilder {
         let layer = self.build_any()?;
         if let Some(rule) = layer.state.rules.rules.iter().find(|rule| rule.asks_store()) {
             let text = format!(
-                "{}: its rule may ask a store, so the layer needs build_with_store()",
+                "{}: its rule may ask a store, so the layer needs build_shared()",
                 rule.name()
             );
             return Err(SetupError::new(text));

@@ -47,7 +47,7 @@ const REDUCED_CAPACITY: &str =
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -93,7 +93,7 @@ impl Denial<'_> {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -123,7 +123,7 @@ impl Denial<'_> {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -152,7 +152,7 @@ impl Denial<'_> {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -210,7 +210,7 @@ impl RateLimitBuilder {
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
     /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
     /// let no_room = LimiterOptions::default().max_keys(0).at_cap(AtCap::Deny);
-    /// let limiter = Limiter::with_options(limits, no_room);
+    /// let limiter = Limiter::with_options(limits, no_room)?;
     /// let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// let layer = RateLimitLayer::builder(&limiter).rule(rule).unavailable_without_room().build()?;
     /// assert_eq!(send(&layer, Request::new(()))?.status(), 503);
@@ -235,7 +235,7 @@ impl RateLimitBuilder {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -278,7 +278,7 @@ pub fn problem_json(denial: &Denial<'_>) -> Response<Bytes> {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -311,7 +311,7 @@ pub fn plain_text(denial: &Denial<'_>) -> Response<Bytes> {
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });

@@ -43,7 +43,7 @@ use crate::observe::events;
 /// # use tower::{Layer, ServiceExt, service_fn};
 /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
 /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-/// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+/// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
 /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -107,7 +107,7 @@ impl Report {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });

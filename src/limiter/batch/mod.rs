@@ -140,14 +140,14 @@ impl<'a> Batch<'a> {
     /// let members = [users.member("alice"), teams.member("a-team")];
     /// let batch = limiter.batch(&members);
     /// let mut each = Vec::new();
-    /// assert!(batch.spend_each(&mut each)?.allowed());
+    /// assert!(batch.spend_into(&mut each)?.allowed());
     /// each.clear();
-    /// assert_eq!(batch.spend_each(&mut each)?.denied_by(), Some(1));
+    /// assert_eq!(batch.spend_into(&mut each)?.denied_by(), Some(1));
     /// assert!(each[0].allowed() && !each[1].allowed());
     /// assert_eq!(each[0].remaining(), Some(1), "charged once");
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn spend_each(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
+    pub fn spend_into(&self, decisions: &mut impl Extend<Decision>) -> Result<Decision, Error> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
         let mut tell = |at: usize, decision, _: &Limit| each[at] = decision;
@@ -162,7 +162,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Like [`spend`](Batch::spend), and calls `tell`, in any order, for each member whose limit is enforced, with its
-    /// position, its own decision as in [`spend_each`](Batch::spend_each), and its limit. `tell` must not panic.
+    /// position, its own decision as in [`spend_into`](Batch::spend_into), and its limit. `tell` must not panic.
     #[cfg(feature = "tower")]
     pub(crate) fn spend_telling(
         &self,

@@ -23,7 +23,7 @@ use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
-/// Describes a blocked id. Made by [`Limiter::blocked`].
+/// Describes a blocked id. Made by [`Limiter::blocks`].
 ///
 /// # Example
 ///
@@ -33,7 +33,7 @@ use crate::util::time::saturating_ns;
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
 /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
 /// limiter.limit("PerUser")?.block_with_reason("mallory", Duration::from_secs(3600), "ticket 4711")?;
-/// for blocked in limiter.blocked() {
+/// for blocked in limiter.blocks() {
 ///     assert_eq!((&*blocked.limit, &*blocked.id), ("PerUser", "mallory"));
 ///     assert!(blocked.left <= Duration::from_secs(3600));
 /// }
@@ -96,7 +96,7 @@ impl KeyedLimit {
     ///
     /// let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     /// let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
-    /// let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// let users = limiter.limit("PerUser")?;
     /// let hour = Duration::from_secs(3600);
     /// users.block("mallory", hour)?;
@@ -135,7 +135,7 @@ impl KeyedLimit {
         self.block_id(id.into(), time, None)
     }
 
-    /// Like [`block`](KeyedLimit::block), with a reason of at most 1,024 bytes, which [`Limiter::blocked`] lists.
+    /// Like [`block`](KeyedLimit::block), with a reason of at most 1,024 bytes, which [`Limiter::blocks`] lists.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl KeyedLimit {
     /// let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// let users = limiter.limit("PerUser")?;
     /// users.block_with_reason("mallory", Duration::from_secs(3600), "ticket 4711")?;
-    /// assert_eq!(limiter.blocked()[0].reason.as_deref(), Some("ticket 4711"));
+    /// assert_eq!(limiter.blocks()[0].reason.as_deref(), Some("ticket 4711"));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn block_with_reason<'a>(
@@ -243,14 +243,14 @@ impl KeyedLimit {
     /// # let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// let (clock, hand) = Clock::manual();
-    /// let users = Limiter::with_clock(limits, clock).limit("PerUser")?;
+    /// let users = Limiter::with_options(limits, clock)?.limit("PerUser")?;
     /// users.block("mallory", Duration::from_secs(60))?;
     /// hand.advance(Duration::from_secs(20));
-    /// assert_eq!(users.blocked("mallory")?, Some(Duration::from_secs(40)));
-    /// assert_eq!(users.blocked("alice")?, None);
+    /// assert_eq!(users.blocked_for("mallory")?, Some(Duration::from_secs(40)));
+    /// assert_eq!(users.blocked_for("alice")?, None);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocked<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
+    pub fn blocked_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
         let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
         let key = self.key(id.into(), &mut scratch)?;
@@ -293,11 +293,11 @@ impl Limiter {
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
     /// limiter.limit("PerUser")?.block("mallory", Duration::from_secs(3600))?;
-    /// let ids: Vec<String> = limiter.blocked().into_iter().map(|blocked| blocked.id).collect();
+    /// let ids: Vec<String> = limiter.blocks().into_iter().map(|blocked| blocked.id).collect();
     /// assert_eq!(ids, ["mallory"]);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn blocked(&self) -> Vec<Blocked> {
+    pub fn blocks(&self) -> Vec<Blocked> {
         let inner = &*self.inner;
         let now_ns = inner.clock.now_ns();
         self.under_same_limits(|limits| {

@@ -48,8 +48,8 @@ impl Setting {
         let s = Duration::from_secs;
         let gcra = |burst| Limit::new(burst, 1, s(3)).unwrap();
         let window = Limit::fixed_window(5, s(40)).unwrap();
-        let drips = Limit::leaky_bucket(4, s(2), 1).unwrap();
-        let tokens = Limit::token_bucket(9, s(60), 4).unwrap();
+        let drips = Limit::leaky_bucket(4, 1, s(2)).unwrap();
+        let tokens = Limit::token_bucket(4, 9, s(60)).unwrap();
         // Limit A may be missing, except at the cap, where the slots of its buckets matter.
         let numbers = if self.is_capped { numbers % 3 } else { numbers % 4 };
         let [a, b] = match numbers {
@@ -143,7 +143,7 @@ struct Pair {
 impl Pair {
     fn new(setting: Setting) -> Pair {
         let (clock, hand) = Clock::manual();
-        let subject = Limiter::with_options(setting.limits(0), setting.options(clock));
+        let subject = Limiter::with_options(setting.limits(0), setting.options(clock)).unwrap();
         let (blocks, folder) = (HashMap::new(), tempfile::tempdir().unwrap());
         let (receipts, places) = (Vec::new(), Vec::new());
         let (twin, hands) = (subject.clone(), [hand.clone(), hand]);
@@ -394,7 +394,7 @@ impl Pair {
                 assert_eq!(state, twin.check(id, 0).unwrap(), "{name} {id}");
             }
         }
-        let mut listed: Vec<_> = self.subject.blocked();
+        let mut listed: Vec<_> = self.subject.blocks();
         listed.sort_by(|a, b| (&a.limit, &a.id).cmp(&(&b.limit, &b.id)));
         let listed: Vec<_> = listed
             .iter()

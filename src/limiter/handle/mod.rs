@@ -406,7 +406,7 @@ impl KeyedLimit {
     /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("PerUser", IdFormat::String, limit)?.build();
     /// # #[cfg(feature = "exact")] {
-    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact));
+    /// let limiter = Limiter::with_options(limits, LimiterOptions::default().engine(Engine::Exact))?;
     /// let users = limiter.limit("PerUser")?;
     /// assert!(users.spend("alice", 1)?.allowed());
     /// assert_eq!(users.ids(), Some(vec!["alice".to_owned()]));

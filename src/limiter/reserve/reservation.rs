@@ -64,7 +64,7 @@ impl KeyedLimit {
     /// let second = Duration::from_secs(1);
     /// let limits = Limits::builder().limit("Mail", IdFormat::String, Limit::new(1, 1, second)?)?.build();
     /// let (clock, hand) = Clock::manual();
-    /// let mail = Limiter::with_clock(limits, clock).limit("Mail")?;
+    /// let mail = Limiter::with_options(limits, clock)?.limit("Mail")?;
     /// assert!(mail.reserve("alice", 1, Duration::MAX)?.wait().is_zero());
     /// let reservation = mail.reserve("alice", 1, Duration::MAX)?;
     /// assert_eq!(reservation.wait(), second);
@@ -111,7 +111,7 @@ impl Reservation {
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("Mail", IdFormat::String, limit)?.build();
     /// let (clock, hand) = Clock::manual();
-    /// let mail = Limiter::with_clock(limits, clock).limit("Mail")?;
+    /// let mail = Limiter::with_options(limits, clock)?.limit("Mail")?;
     /// assert!(mail.spend("alice", 1)?.allowed());
     /// let reservation = mail.reserve("alice", 1, Duration::MAX)?;
     /// hand.advance(Duration::from_secs(45));
@@ -163,7 +163,7 @@ impl Reservation {
     ///
     /// let second = Duration::from_secs(1);
     /// let limits = Limits::builder().limit("Mail", IdFormat::String, Limit::new(1, 1, second)?)?.build();
-    /// let mail = Limiter::with_clock(limits, Clock::manual().0).limit("Mail")?;
+    /// let mail = Limiter::with_options(limits, Clock::manual().0)?.limit("Mail")?;
     /// assert!(mail.spend("alice", 1)?.allowed());
     /// let first = mail.reserve("alice", 1, Duration::MAX)?;
     /// let later = mail.reserve("alice", 1, Duration::MAX)?;

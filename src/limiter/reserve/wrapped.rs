@@ -39,7 +39,7 @@ fn settlement_beside_2048_reloads_returns_nothing() {
             Duration::from_secs(1000)
         });
         let options = LimiterOptions::default().clock(clock).max_keys(8);
-        let limiter = Limiter::with_options(limits(100, 1, end), options);
+        let limiter = Limiter::with_options(limits(100, 1, end), options).unwrap();
         let own = limiter.limit("Own").unwrap();
         assert!(own.spend("id", 20).unwrap().allowed());
         let (_, receipt) = own.spend_estimate("id", 10).unwrap();

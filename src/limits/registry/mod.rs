@@ -212,7 +212,7 @@ impl Limits {
     }
 
     /// Returns the limit that applies to `id` under the name `name`: that of the most specific override, else the
-    /// default. `None` is no limit. Ends of overrides are not considered: see [`as_of`](Limits::as_of).
+    /// default. `None` is no limit. Ends of overrides are not considered: see [`valid_at`](Limits::valid_at).
     ///
     /// # Errors
     ///
@@ -258,11 +258,11 @@ impl Limits {
     ///     .override_with("PerUser", "alice", Limit::new(200, 600, minute)?, options)?
     ///     .build();
     /// let burst = |limits: &Limits| limits.limit_for("PerUser", "alice").map(|limit| limit.map(|it| it.burst()));
-    /// assert_eq!(burst(&limits.clone().as_of(now))?, Some(200));
-    /// assert_eq!(burst(&limits.as_of(now + 2 * minute))?, Some(20));
+    /// assert_eq!(burst(&limits.clone().valid_at(now))?, Some(200));
+    /// assert_eq!(burst(&limits.valid_at(now + 2 * minute))?, Some(20));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn as_of(mut self, now: SystemTime) -> Limits {
+    pub fn valid_at(mut self, now: SystemTime) -> Limits {
         let now_s = seconds(now);
         for Entry { overrides, terms, .. } in &mut self.entries {
             overrides.retain(|_, given| {

@@ -77,7 +77,7 @@ pub(crate) enum Begun {
 ///     .limit_with("PerTeam", IdFormat::String, limit(3)?, exact)?
 ///     .build();
 /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-/// let limiter = Limiter::with_options(limits, options);
+/// let limiter = Limiter::with_options(limits, options)?;
 /// let (clients, teams) = (limiter.limit("PerClient")?, limiter.shared("PerTeam")?);
 /// let members = [clients.member("alice").into(), teams.member("red")];
 /// assert_eq!(limiter.shared_batch(&members).spend().await?.remaining(), Some(1));
@@ -125,7 +125,7 @@ impl SharedBatch<'_> {
     }
 
     /// Like [`spend`](SharedBatch::spend), and adds each member's decision to `decisions`: see
-    /// [`Batch::spend_each`](crate::batch::Batch::spend_each). If a member of this node denies the batch, the store is not
+    /// [`Batch::spend_into`](crate::batch::Batch::spend_into). If a member of this node denies the batch, the store is not
     /// asked: the shared members' decisions have no figures then. After an error `decisions` has nothing more.
     ///
     /// # Errors
@@ -143,22 +143,22 @@ impl SharedBatch<'_> {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// # let limiter = Limiter::with_options(limits, options);
+    /// # let limiter = Limiter::with_options(limits, options)?;
     /// let users = limiter.shared("PerUser")?;
     /// let mut each = Vec::new();
     /// let members = [users.member("alice").cost(2), users.member("bob")];
-    /// assert!(block_on(limiter.shared_batch(&members).spend_each(&mut each))?.allowed());
+    /// assert!(block_on(limiter.shared_batch(&members).spend_into(&mut each))?.allowed());
     /// assert_eq!([each[0].remaining(), each[1].remaining()], [Some(3), Some(4)]);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub async fn spend_each(
+    pub async fn spend_into(
         &self,
         decisions: &mut impl Extend<Decision>,
     ) -> Result<Decision, Error> {
         loop {
             let call = SharedCall::SPEND.keeping();
             let decided = match self.begin(call)? {
-                Begun::Local => match self.here(|batch| batch.spend_each(decisions)) {
+                Begun::Local => match self.here(|batch| batch.spend_into(decisions)) {
                     Err(error) if error.needs_store() => continue,
                     decision => return decision,
                 },

@@ -81,10 +81,10 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::manual().0));
-    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
     /// block_on(users.block("alice", Duration::from_secs(60)))?;
     /// assert!(block_on(users.spend("alice", 1))?.blocked());
-    /// assert_eq!(block_on(users.blocked("alice"))?, Some(Duration::from_secs(60)));
+    /// assert_eq!(block_on(users.blocked_for("alice"))?, Some(Duration::from_secs(60)));
     /// assert!(block_on(users.unblock("alice"))?);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -144,9 +144,9 @@ impl SharedLimit {
     /// # Errors
     ///
     /// See [`SharedLimit`]; [`block`](SharedLimit::block) has an example.
-    pub async fn blocked<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
+    pub async fn blocked_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
         let (limit, id) = (&self.limit, id.into());
-        match find_or_call(|| limit.place_while_off(id), || limit.blocked(id))? {
+        match find_or_call(|| limit.place_while_off(id), || limit.blocked_for(id))? {
             Where::Here(left) => Ok(left),
             Where::InStore(store, member) => {
                 let looked =

@@ -36,7 +36,7 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
     /// assert!(block_on(users.spend("alice", 3))?.allowed());
     /// let call = block_on(users.explain("alice", 1))?.call.expect("the store has answered");
     /// assert_eq!(call.state.remaining(), Some(2));
@@ -74,7 +74,7 @@ impl SharedLimit {
     async fn explain_while_off(&self, id: Id<'_>, cost: u64) -> Result<Explanation, Error> {
         let mut explanation = self.limit.entries_that_apply(id)?;
         let (state, decision) = (Decision::UNLIMITED, Some(Decision::UNLIMITED));
-        let blocked = self.blocked(id).await?;
+        let blocked = self.blocked_for(id).await?;
         explanation.call =
             Some(ExplainedCall { cost, state, decision, is_enabled: false, blocked });
         Ok(explanation)

@@ -46,7 +46,7 @@ impl Limiter {
     /// let limits = Limits::builder().limit_with("PerTeam", IdFormat::String, limit, leased)?.build();
     /// let (clock, hand) = Clock::manual();
     /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
-    /// let limiter = Limiter::with_options(limits, options);
+    /// let limiter = Limiter::with_options(limits, options)?;
     /// let teams = limiter.shared("PerTeam")?;
     /// assert!(teams.spend("red", 1).await?.allowed());
     /// hand.advance(Duration::from_millis(1));

@@ -44,7 +44,7 @@ use crate::shared::calls::no_store;
 /// let exact = LimitOptions::default().shared(Shared::Exact);
 /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
 /// let store = Store::in_memory(Clock::system()); // or Store::connect(&StoreOptions::new("redis://...")?)?
-/// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()));
+/// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()))?;
 /// let (one, other) = (node().shared("PerUser")?, node().shared("PerUser")?);
 /// assert_eq!(one.spend("alice", 3).await?.remaining(), Some(2));
 /// assert_eq!(other.spend("alice", 1).await?.remaining(), Some(1));
@@ -77,7 +77,7 @@ pub struct SharedLimit {
 /// # let exact = LimitOptions::default().shared(Shared::Exact);
 /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
 /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-/// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+/// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
 /// let guests = users.scaled("2".parse()?); // half of the burst
 /// assert_eq!(block_on(guests.spend("alice", 1))?.remaining(), Some(2));
 /// assert!(block_on(guests.check("alice", 2))?.allowed());
@@ -243,7 +243,7 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let users = Limiter::with_options(limits, options).shared("PerUser")?;
+    /// let users = Limiter::with_options(limits, options)?.shared("PerUser")?;
     /// let (granted, decision) = block_on(users.spend_up_to("alice", 8))?;
     /// assert_eq!((granted, decision.remaining()), (5, Some(0)));
     /// # Ok::<(), tollgate::Error>(())

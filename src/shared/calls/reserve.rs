@@ -80,7 +80,7 @@ impl SharedLimit {
     /// let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
     /// let (clock, hand) = Clock::manual();
     /// let options = LimiterOptions::default().store(Store::in_memory(clock.clone())).clock(clock);
-    /// let mail = Limiter::with_options(limits, options).shared("Mail")?;
+    /// let mail = Limiter::with_options(limits, options)?.shared("Mail")?;
     /// assert!(block_on(mail.spend("alice", 1))?.allowed());
     /// let reservation = block_on(mail.reserve("alice", 1, Duration::from_secs(5)))?;
     /// assert_eq!(reservation.wait(), Duration::from_secs(1));
@@ -145,7 +145,7 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("Tokens", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::manual().0));
-    /// let tokens = Limiter::with_options(limits, options).shared("Tokens")?;
+    /// let tokens = Limiter::with_options(limits, options)?.shared("Tokens")?;
     /// let (decision, receipt) = block_on(tokens.spend_estimate("key-1", 4_000))?;
     /// assert!(decision.allowed());
     /// let after = block_on(receipt.expect("allowed").settle(1_350))?;
@@ -238,7 +238,7 @@ impl KeyedLimit {
             Ok(Ok(granted)) => granted,
             Ok(Err(refused)) => {
                 let retry_in = refused.needed().unwrap_or(Duration::ZERO);
-                let denied = Decision::to_spend(false, 0, retry_in, retry_in);
+                let denied = Decision::for_spend(false, 0, retry_in, retry_in);
                 self.count(id, &limit, 0, &denied, inner.clock.now_ns());
                 return Err(refused);
             }

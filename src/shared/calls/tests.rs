@@ -215,7 +215,7 @@ fn node_with(limits: Limits) -> Node {
     let store = SlowStore::new(clock.clone());
     let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
     let options = LimiterOptions::default().clock(clock).counting(true).store(Store(handle));
-    let limiter = Limiter::with_options(limits, options);
+    let limiter = Limiter::with_options(limits, options).unwrap();
     let (own, all) = (limiter.limit("Own").unwrap(), limiter.shared("All").unwrap());
     Node { limiter, store, own, all, hand }
 }

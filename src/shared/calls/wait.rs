@@ -41,7 +41,7 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let mail = Limiter::with_options(limits, options).shared("Mail")?;
+    /// let mail = Limiter::with_options(limits, options)?.shared("Mail")?;
     /// for _ in 0..3 {
     ///     let receipt = mail.until_allowed("alice", 1, Duration::from_secs(1), tokio::time::sleep).await?;
     ///     assert_eq!(receipt.cost(), 1); // 2 ms apart
@@ -75,7 +75,7 @@ impl SharedLimit {
     /// # let exact = LimitOptions::default().shared(Shared::Exact);
     /// # let limits = Limits::builder().limit_with("Mail", IdFormat::String, limit, exact)?.build();
     /// # let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
-    /// let mail = Limiter::with_options(limits, options).shared("Mail")?;
+    /// let mail = Limiter::with_options(limits, options)?.shared("Mail")?;
     /// let waiting = mail.waiting(Duration::from_secs(1), Parking).jitter(Duration::from_millis(1));
     /// assert_eq!(block_on(waiting.until_allowed("alice", 1))?.cost(), 1);
     /// assert_eq!(block_on(waiting.until_allowed("alice", 1))?.cost(), 1); // 2 to 3 ms later
@@ -148,7 +148,7 @@ impl<T: Timer> SharedWaiting<'_, T> {
             let wait = decision.retry_in();
             if decision.blocked() {
                 // The bucket may have the units later than the block ends.
-                let left = self.limit.blocked(id).await?.unwrap_or(wait);
+                let left = self.limit.blocked_for(id).await?.unwrap_or(wait);
                 return Err(ReserveError::Blocked { left });
             }
             let Some(time) = self.limit.limit.sleep_until(wait, self.jitter, until_ns) else {

@@ -81,7 +81,7 @@ impl State {
         policy: Policy,
         (began_ns, now_ns): (u64, u64),
     ) -> (Decision, Option<OutageBucket>) {
-        let denied = (Decision::to_spend(false, 0, RETRY, RETRY), None);
+        let denied = (Decision::for_spend(false, 0, RETRY, RETRY), None);
         let fraction = match policy {
             Policy::Deny => return denied,
             Policy::Allow(time, _) if self.is_allowing(time, began_ns, now_ns) => {
@@ -103,7 +103,7 @@ impl State {
             let remaining = decision.remaining().unwrap_or(0);
             let retry_in = decision.retry_in().min(RETRY);
             let reset_in = decision.reset_in().min(member.limit.burst_offset()).max(retry_in);
-            return (Decision::to_spend(false, remaining, retry_in, reset_in), None);
+            return (Decision::for_spend(false, remaining, retry_in, reset_in), None);
         }
         let fills_in_ns = part.burst_offset_ns();
         let charged = outcome.word.filter(|_| member.mode.is_charged());
@@ -222,8 +222,8 @@ mod tests {
         [
             Limit::new(20, 10, second).unwrap(),
             Limit::fixed_window(20, 2 * second).unwrap(),
-            Limit::token_bucket(20, 2 * second, 10).unwrap(),
-            Limit::leaky_bucket(20, second / 10, 1).unwrap(),
+            Limit::token_bucket(10, 20, 2 * second).unwrap(),
+            Limit::leaky_bucket(20, 1, second / 10).unwrap(),
         ]
     }
 

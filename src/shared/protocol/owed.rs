@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn reports_note_the_fill_time() {
-        let limit = Limit::leaky_bucket(20, Duration::from_secs(1), 1).unwrap();
+        let limit = Limit::leaky_bucket(20, 1, Duration::from_secs(1)).unwrap();
         let mut owed = Owed::default();
         owed.add(&StoreMember { limit, keep_ms: 90_000, ..admitted("a", 3) });
         let change = owed.take(1).unwrap().buckets.remove(0).change();

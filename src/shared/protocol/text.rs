@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn leaky() -> Limit {
-        Limit::leaky_bucket(20, Duration::from_secs(1), 1).unwrap()
+        Limit::leaky_bucket(20, 1, Duration::from_secs(1)).unwrap()
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::http::{RateLimit, RateLimitLayer, ResponseBody, ResponseFuture, Switc
 use crate::shared::tower::ask::AskedByStore;
 
 /// A [`RateLimitLayer`] whose limits may be [shared](crate::limits::Shared), from
-/// [`build_with_store`](crate::http::RateLimitBuilder::build_with_store).
+/// [`build_shared`](crate::http::RateLimitBuilder::build_shared).
 ///
 /// It does all that a `RateLimitLayer` does. Requests that only local limits or the leases of this node decide go on at once;
 /// for the others the response waits for the store, at most for its
@@ -45,9 +45,9 @@ use crate::shared::tower::ask::AskedByStore;
 /// let exact = LimitOptions::default().shared(Shared::Exact);
 /// let limits = Limits::builder().limit_with("All", IdFormat::String, limit, exact)?.build();
 /// let store = Store::in_memory(Clock::system());
-/// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store));
+/// let limiter = Limiter::with_options(limits, LimiterOptions::default().store(store))?;
 /// let rule = Rule::shared(limiter.shared("All")?, extract::everyone("all"));
-/// let layer = RateLimitLayer::builder(&limiter).rule(rule).build_with_store()?;
+/// let layer = RateLimitLayer::builder(&limiter).rule(rule).build_shared()?;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
 /// let send = |request| runtime.block_on(layer.layer(inner).oneshot(request));

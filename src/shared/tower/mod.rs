@@ -12,7 +12,7 @@ pub use layer::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};
 
 impl Rule {
     /// Makes a rule of a limit that nodes may [share](crate::limits::Shared), like [`Rule::new`]. Its layer is built by
-    /// [`build_with_store`](RateLimitBuilder::build_with_store).
+    /// [`build_shared`](RateLimitBuilder::build_shared).
     ///
     /// # Example
     ///
@@ -36,7 +36,7 @@ impl RateLimitBuilder {
     /// # Example
     ///
     /// See [`SharedRateLimitLayer`].
-    pub fn build_with_store(self) -> Result<SharedRateLimitLayer, SetupError> {
+    pub fn build_shared(self) -> Result<SharedRateLimitLayer, SetupError> {
         Ok(SharedRateLimitLayer(self.build_any()?))
     }
 }

@@ -160,7 +160,7 @@ impl Oracle {
     }
 
     /// The time until an id's block ends.
-    pub(crate) fn blocked(&self, limit: usize, id: usize) -> Option<i128> {
+    pub(crate) fn blocked_for(&self, limit: usize, id: usize) -> Option<i128> {
         self.blocks.get(&(limit, id)).map(|until| until - self.time_of(limit))
     }
 
@@ -172,7 +172,7 @@ impl Oracle {
     /// The denial of a blocked id: no unit is left until the block is over and the bucket holds the cost.
     /// The bucket stays unchanged.
     fn under_block(&self, rule: Rule, call: Call, answer: Figures) -> Option<Figures> {
-        let left = self.blocked(call.limit, call.id)?;
+        let left = self.blocked_for(call.limit, call.id)?;
         let own = if answer.allowed { 0 } else { answer.retry };
         let bucket = self.ask(CallKind::Check, rule, Call { cost: 0, ..call }).1;
         Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })

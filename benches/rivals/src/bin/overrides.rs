@@ -82,7 +82,7 @@ impl Called {
         let overridden = (WITHOUT..WITHOUT + args.overrides).map(|i| keys.text(i as u32));
         let limits = limiters::limits_with_overrides(rule, overridden).build();
         assert_eq!(limits.overrides(), args.overrides, "they are all loaded");
-        let with = || Limiter::with_options(limits.clone(), args.table.options());
+        let with = || Limiter::with_options(limits.clone(), args.table.options()).unwrap();
         let without = || limiters::tollgate(rule, args.table.options());
         // The limiter that is made first alternates.
         let limiters = if set.is_multiple_of(2) {

@@ -43,7 +43,7 @@ fn main() {
     let fault = FaultCost::calibrate(64 << 20);
     let (clock, _hand) = Clock::manual();
     let options = LimiterOptions::default().clock(clock);
-    let limiter = &Limiter::with_options(limits(1), options);
+    let limiter = &Limiter::with_options(limits(1), options).unwrap();
     let users = &limiter.limit(NAME).expect("it is there");
     for at in keys.all() {
         assert!(users.spend(keys.text(at), 1).expect("an id").allowed());
@@ -146,7 +146,7 @@ mod account {
     pub(crate) fn after_an_override(ids: u32, fault: FaultCost) {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock);
-        let limiter = Limiter::with_options(limits_of_account(None), options);
+        let limiter = Limiter::with_options(limits_of_account(None), options).unwrap();
         let handle = limiter.limit(OF_ACCOUNT).expect("it is there");
         let domains: Vec<String> = (0..ids).map(|at| format!("d{at}.com")).collect();
         let mut random = Random::new(3);

@@ -64,7 +64,7 @@ fn main() {
     let keys = &Keys::new(args.keys as usize);
     let fault = FaultCost::calibrate(64 << 20);
     let options = || LimiterOptions::default().clock(Clock::manual().0);
-    let limiter = &Limiter::with_options(limits(), options());
+    let limiter = &Limiter::with_options(limits(), options()).unwrap();
     let users = &limiter.limit(NAME).expect("a known name");
     for at in keys.all() {
         assert!(users.spend(keys.text(at), 1).expect("an id").allowed());

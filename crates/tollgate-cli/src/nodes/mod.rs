@@ -132,7 +132,8 @@ impl Way {
         let start = |shared| {
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
             let limits = limits.clone().share_all(shared);
-            let limiter = Limiter::with_options(limits, options.max_keys(usize::MAX));
+            let limiter = Limiter::with_options(limits, options.max_keys(usize::MAX))
+                .expect("room for the limits of any file");
             Node { limiter, limits: Vec::new() }
         };
         Way {

@@ -74,7 +74,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -106,7 +106,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -169,7 +169,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::IpAddress, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::client(ClientAddress::new()));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
@@ -212,7 +212,7 @@ impl RateLimitBuilder {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
     /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_clock(limits, Clock::manual().0);
+    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
     /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });

@@ -15,8 +15,8 @@ fn with_lease(period: Duration) -> (SharedLimit, SharedLimit, ManualClock) {
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
     let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
     let (limits, others) = (limits.build(), options.clone());
-    let other = Limiter::with_options(limits.clone(), others).shared("All").unwrap();
-    let all = Limiter::with_options(limits, options).shared("All").unwrap();
+    let other = Limiter::with_options(limits.clone(), others).unwrap().shared("All").unwrap();
+    let all = Limiter::with_options(limits, options).unwrap().shared("All").unwrap();
     for _ in 0..2 {
         hand.advance(MS);
         assert!(block_on(all.spend("a", 1)).unwrap().allowed());
@@ -61,11 +61,12 @@ fn factors_do_not_shrink_leases_in_changes() {
 #[test]
 fn texts_outlive_the_factors_of_other_nodes() {
     let (clock, hand) = Clock::manual();
-    let limit = Limit::leaky_bucket(10, SECOND, 1).unwrap();
+    let limit = Limit::leaky_bucket(10, 1, SECOND).unwrap();
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit, exact()).unwrap();
     let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
     let limits = limits.build();
-    let node = || Limiter::with_options(limits.clone(), options.clone()).shared("All").unwrap();
+    let node =
+        || Limiter::with_options(limits.clone(), options.clone()).unwrap().shared("All").unwrap();
     let (one, other) = (node(), node());
     let slow = one.scaled(Factor::from_millionths(1_000_000_000));
     assert!(block_on(slow.spend("a", 1)).unwrap().allowed());
@@ -89,9 +90,9 @@ fn texts_outlive_the_factors_of_other_nodes() {
 fn texts_outlive_own_units_by_factor() {
     let hour = 60 * MINUTE;
     for limit in [
-        Limit::leaky_bucket(600, SECOND, 1),
+        Limit::leaky_bucket(600, 1, SECOND),
         Limit::fixed_window(600, hour),
-        Limit::token_bucket(600, hour, 600),
+        Limit::token_bucket(600, 600, hour),
     ] {
         let limit = limit.unwrap();
         let (clock, hand) = Clock::manual();
@@ -99,7 +100,7 @@ fn texts_outlive_own_units_by_factor() {
         let limits = limits.limit_with("All", IdFormat::String, limit.clone(), exact()).unwrap();
         let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
         let limits = limits.build();
-        let node = || Limiter::with_options(limits.clone(), options.clone());
+        let node = || Limiter::with_options(limits.clone(), options.clone()).unwrap();
         let (one, other) = (node(), node());
         let [own, all] = ["Own", "All"].map(|name| one.shared(name).unwrap());
         let factor = Factor::from_millionths(3_000_000);

@@ -28,7 +28,8 @@ fn leases_and_kept_denials_are_counted() {
     let limit = Limit::new(40, 1, MINUTE).unwrap();
     let leased = LimitOptions::default().shared(Shared::Leased);
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
-    let limiter = Limiter::with_options(limits.build(), options.store(Store::in_memory(clock)));
+    let limiter =
+        Limiter::with_options(limits.build(), options.store(Store::in_memory(clock))).unwrap();
     let all = limiter.shared("All").unwrap();
     for _ in 0..2 {
         hand.advance(MS);
@@ -238,7 +239,7 @@ fn each_answer_ends_an_outage() {
         ("drain", |node| node.answer(node.all.drain("a", 0)).is_ok()),
         ("block", |node| node.answer(node.all.block("a", MINUTE)).is_ok()),
         ("explanation", |node| node.answer(node.all.explain("a", 1)).is_ok()),
-        ("look", |node| node.answer(node.all.blocked("a")).is_ok()),
+        ("look", |node| node.answer(node.all.blocked_for("a")).is_ok()),
     ];
     for (name, step) in steps {
         let node = node_of(exact().on_error(OnError::Deny));
@@ -274,7 +275,7 @@ fn denied_batches_show_shadow_members_alike() {
         let batch = node.limiter.shared_batch(&members);
         let mut decisions = Vec::new();
         for _ in 0..2 {
-            let _ = node.answer(batch.spend_each(&mut decisions)).unwrap();
+            let _ = node.answer(batch.spend_into(&mut decisions)).unwrap();
         }
         format!("{decisions:?}")
     };
@@ -297,6 +298,6 @@ fn denied_batches_show_blocked_shadow_members() {
     let members = [one.member("a"), node.all.member("a")];
     let mut each = Vec::new();
     let batch = node.limiter.shared_batch(&members);
-    assert!(!node.answer(batch.spend_each(&mut each)).unwrap().allowed());
+    assert!(!node.answer(batch.spend_into(&mut each)).unwrap().allowed());
     assert_eq!((each[1].remaining(), each[1].retry_in()), (Some(3), Duration::ZERO));
 }

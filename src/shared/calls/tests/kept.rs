@@ -52,7 +52,7 @@ fn other_node(node: &Node) -> SharedLimit {
     let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
     let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
     let limits = (*node.limiter.limits()).clone();
-    Limiter::with_options(limits, options.store(Store(store))).shared("All").unwrap()
+    Limiter::with_options(limits, options.store(Store(store))).unwrap().shared("All").unwrap()
 }
 
 /// In a cluster, where one of the texts is no bucket. Another node has leases that end at the same time.
@@ -270,7 +270,7 @@ fn units_of_another_limits_lease_stay() {
 
 #[test]
 fn returns_with_a_factor_count_as_local_ones() {
-    let leaky = Limit::leaky_bucket(10, Duration::from_secs(10), 2).unwrap();
+    let leaky = Limit::leaky_bucket(10, 2, Duration::from_secs(10)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, leaky.clone()).unwrap();
     let node =
         node_with(limits.limit_with("All", IdFormat::String, leaky, exact()).unwrap().build());
@@ -302,7 +302,7 @@ fn panic_after_local_charges_gives_them_back() {
         let store = SlowStore::new(Clock::manual().0);
         let handle = StoreHandle { store: Arc::new(store.clone()), prefix: Box::default() };
         let options = LimiterOptions::default().clock(clock).store(Store(handle));
-        let limiter = Limiter::with_options(limits_of((10, 5), exact()), options);
+        let limiter = Limiter::with_options(limits_of((10, 5), exact()), options).unwrap();
         let (own, all) = (limiter.limit("Own").unwrap(), limiter.shared("All").unwrap());
         assert!(own.spend("a", 5).unwrap().allowed());
         reads.store(500, Ordering::Relaxed);

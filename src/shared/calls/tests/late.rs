@@ -122,8 +122,8 @@ fn local_charges_of_many_batches_come_back() {
     let limits = [
         Limit::new(20, 20, 60 * MINUTE).unwrap(),
         Limit::fixed_window(20, 60 * MINUTE).unwrap(),
-        Limit::token_bucket(20, 60 * MINUTE, 20).unwrap(),
-        Limit::leaky_bucket(20, 3 * MINUTE, 1).unwrap(),
+        Limit::token_bucket(20, 20, 60 * MINUTE).unwrap(),
+        Limit::leaky_bucket(20, 1, 3 * MINUTE).unwrap(),
     ];
     for own in limits {
         let builder = Limits::builder().limit("Own", IdFormat::String, own.clone()).unwrap();

@@ -32,7 +32,7 @@ fn leasing(max_keys: usize) -> Leasing {
     let (clock, hand) = Clock::manual();
     let store = Store::in_memory(clock.clone());
     let options = LimiterOptions::default().clock(clock).store(store.clone()).counting(true);
-    let limiter = Limiter::with_options(leased_limits(20), options.max_keys(max_keys));
+    let limiter = Limiter::with_options(leased_limits(20), options.max_keys(max_keys)).unwrap();
     let (own, all) = (limiter.limit("Own").unwrap(), limiter.shared("All").unwrap());
     Leasing { limiter, store, hand, own, all }
 }
@@ -144,7 +144,7 @@ fn resets_and_refunds_show_what_nodes_hold() {
         let store = Store::in_memory(clock.clone());
         let node = || {
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
-            Limiter::with_options(limits.clone().build(), options).shared("All").unwrap()
+            Limiter::with_options(limits.clone().build(), options).unwrap().shared("All").unwrap()
         };
         let (one, other) = (node(), node());
         for _ in 0..2 {
@@ -245,7 +245,7 @@ fn denials_end_with_an_override() {
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit(40), leased).unwrap();
     let limits = limits.override_with("All", "a", limit(20), until).unwrap().build();
     let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
-    let all = Limiter::with_options(limits, options).shared("All").unwrap();
+    let all = Limiter::with_options(limits, options).unwrap().shared("All").unwrap();
     hand.advance(55_000 * MS);
     assert!(block_on(all.spend("a", 20)).unwrap().allowed());
     assert!(!block_on(all.spend("a", 20)).unwrap().allowed());
@@ -326,7 +326,7 @@ fn other_clocks_take_no_leases() {
     let store = Store::in_memory(Clock::manual().0);
     for clock in [Clock::manual().0, Clock::custom(|| MINUTE), Clock::coarse(MS).unwrap()] {
         let options = LimiterOptions::default().clock(clock).store(store.clone());
-        let all = Limiter::with_options(leased_limits(20), options).shared("All").unwrap();
+        let all = Limiter::with_options(leased_limits(20), options).unwrap().shared("All").unwrap();
         for _ in 0..5 {
             assert!(all.spend_here("a", 1).is_none());
             assert!(block_on(all.spend("a", 1)).unwrap().allowed());
@@ -379,7 +379,7 @@ fn kept_blocks_end_with_the_block() {
     let node = leasing(100);
     let (clock, limits) = (node.limiter.inner.clock.clone(), leased_limits(20));
     let options = LimiterOptions::default().clock(clock).store(node.store.clone());
-    let other = Limiter::with_options(limits, options).shared("All").unwrap();
+    let other = Limiter::with_options(limits, options).unwrap().shared("All").unwrap();
     assert!(block_on(other.spend("a", 15)).unwrap().allowed());
     block_on(other.block("a", 100 * MS)).unwrap();
     let asked = block_on(node.all.spend("a", 10)).unwrap();
@@ -418,7 +418,7 @@ fn kept_denials_give_local_charges_back() {
     assert_eq!(now(batch.spend()).unwrap().denied_by(), Some(1));
     assert_eq!(block_on(batch.spend()).unwrap().denied_by(), Some(1));
     let mut decisions = Vec::new();
-    assert!(!block_on(batch.spend_each(&mut decisions)).unwrap().allowed());
+    assert!(!block_on(batch.spend_into(&mut decisions)).unwrap().allowed());
     assert_eq!(node.store.calls(), calls);
     assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(5));
 }

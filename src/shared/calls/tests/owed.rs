@@ -128,8 +128,8 @@ fn reports_charge_all_algorithms_to_empty() {
     let limits = [
         Limit::new(10, 10, MINUTE).unwrap(),
         Limit::fixed_window(10, MINUTE).unwrap(),
-        Limit::token_bucket(10, MINUTE, 10).unwrap(),
-        Limit::leaky_bucket(10, tenth, 1).unwrap(),
+        Limit::token_bucket(10, 10, MINUTE).unwrap(),
+        Limit::leaky_bucket(10, 1, tenth).unwrap(),
     ];
     for limit in limits {
         for (admitted, left) in [(3, 6), (9, 0), (50, 0)] {
@@ -140,7 +140,7 @@ fn reports_charge_all_algorithms_to_empty() {
             let allow = exact().on_error(OnError::Allow);
             let file = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
             let file = file.limit_with("All", IdFormat::String, limit.clone(), allow);
-            let limiter = Limiter::with_options(file.unwrap().build(), options);
+            let limiter = Limiter::with_options(file.unwrap().build(), options).unwrap();
             let all = limiter.shared("All").unwrap();
             let own = limiter.limit("Own").unwrap();
             let node = Node { limiter, store, own, all, hand };

@@ -205,7 +205,7 @@ fn waiters_that_go_away_take_nothing() {
 #[test]
 fn a_blocked_waiter_is_told_of_its_block() {
     let second = Duration::from_secs(1);
-    let leaky = Limit::leaky_bucket(10, Duration::from_secs(50), 1).unwrap();
+    let leaky = Limit::leaky_bucket(10, 1, Duration::from_secs(50)).unwrap();
     let limits = Limits::builder().limit("Own", IdFormat::String, leaky.clone()).unwrap();
     let limits = limits.limit_with("All", IdFormat::String, leaky, exact()).unwrap();
     let node = node_with(limits.build());

@@ -37,7 +37,7 @@ fn uses_of(versions: &[Limit; 2], shared: Shared, seed: u64) -> Vec<(u64, u64)> 
     let nodes: Vec<(Limiter, SharedLimit)> = (0..NODES)
         .map(|_| {
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
-            let limiter = Limiter::with_options(version(old, shared), options);
+            let limiter = Limiter::with_options(version(old, shared), options).unwrap();
             let bucket = limiter.shared("All").unwrap();
             (limiter, bucket)
         })

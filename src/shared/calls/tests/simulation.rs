@@ -217,7 +217,7 @@ impl SimulatedNode {
         hand.advance(Duration::from_millis(1 + world.lock().random.below(1000)));
         let handle = StoreHandle { store: Arc::new(wire.clone()), prefix: Box::default() };
         let options = LimiterOptions::default().clock(clock).store(Store(handle));
-        let limiter = Limiter::with_options(leased_limits(limit, 0), options);
+        let limiter = Limiter::with_options(leased_limits(limit, 0), options).unwrap();
         let bucket = limiter.shared("All").unwrap();
         let (waiting, algorithm) = (Vec::new(), limit.algorithm());
         SimulatedNode {

@@ -68,8 +68,8 @@ fn other_algorithms_have_no_leases() {
     let second = Duration::from_secs(1);
     for limit in [
         Limit::fixed_window(20, second).unwrap(),
-        Limit::token_bucket(20, second, 10).unwrap(),
-        Limit::leaky_bucket(20, second, 1).unwrap(),
+        Limit::token_bucket(10, 20, second).unwrap(),
+        Limit::leaky_bucket(20, 1, second).unwrap(),
     ] {
         assert_eq!(SharedBucket::default().with_lease(&limit, AT, request(4)), None, "{limit}");
     }

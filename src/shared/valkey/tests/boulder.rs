@@ -59,7 +59,7 @@ fn node(server: &Server, format: &str) -> Limiter {
     }
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
     let own = limiter.shared("Own").unwrap();
-    wait_until("connected", || block_on(own.blocked("none")).is_ok());
+    wait_until("connected", || block_on(own.blocked_for("none")).is_ok());
     limiter
 }
 

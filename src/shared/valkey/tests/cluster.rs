@@ -107,7 +107,7 @@ fn late_denial_gives_other_slots_back() {
         for (name, limit) in [
             ("a", hourly(5)),
             ("b", Limit::fixed_window(5, Duration::from_secs(3600)).unwrap()),
-            ("c", Limit::leaky_bucket(5, Duration::from_secs(3600), 1.0).unwrap()),
+            ("c", Limit::leaky_bucket(5, 1, Duration::from_secs(3600)).unwrap()),
         ] {
             let keys = shards.keys(name);
             let batch = |last| {
@@ -327,7 +327,7 @@ fn node(shards: &Shards, more: &str) -> Limiter {
     let file = format!("store: {{url: \"{url}\", timeout: 2s{more}}}\n{LIMITS}");
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
     let users = limiter.shared("PerUser").unwrap();
-    wait_until("connected", || block_on(users.blocked("none")).is_ok());
+    wait_until("connected", || block_on(users.blocked_for("none")).is_ok());
     limiter
 }
 

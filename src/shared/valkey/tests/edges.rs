@@ -102,9 +102,9 @@ fn texts_are_kept_by_both_limits() {
         let mut edges = Edges::new(&server);
         let seconds = Duration::from_secs;
         for own in [
-            Limit::leaky_bucket(10, seconds(20), 1).unwrap(),
+            Limit::leaky_bucket(10, 1, seconds(20)).unwrap(),
             Limit::fixed_window(10, seconds(200)).unwrap(),
-            Limit::token_bucket(10, seconds(200), 10).unwrap(),
+            Limit::token_bucket(10, 10, seconds(200)).unwrap(),
         ] {
             let scaled = own.scaled(Factor::from_millionths(250_000)).unwrap().unwrap();
             let text = format!("{NOW_MS}:39");

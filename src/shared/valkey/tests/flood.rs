@@ -28,7 +28,7 @@ fn node(server: &Server, policy: &str) -> Limiter {
     );
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
     let clients = limiter.shared("PerClient").unwrap();
-    wait_until("connected", || block_on(clients.blocked("none")).is_ok());
+    wait_until("connected", || block_on(clients.blocked_for("none")).is_ok());
     limiter
 }
 

@@ -40,10 +40,10 @@ fn limits() -> [(Limit, Numbers); 4] {
             Numbers::Window { quota: 5, length: 40, burst: 5, is_fixed: true },
         ),
         (
-            Limit::token_bucket(8, ms(50), 3).unwrap(),
+            Limit::token_bucket(3, 8, ms(50)).unwrap(),
             Numbers::Window { quota: 8, length: 50, burst: 3, is_fixed: false },
         ),
-        (Limit::leaky_bucket(5, ms(7), 2).unwrap(), Numbers::Leaky { size: 5, rate: 7, drip: 2 }),
+        (Limit::leaky_bucket(5, 2, ms(7)).unwrap(), Numbers::Leaky { size: 5, rate: 7, drip: 2 }),
     ]
 }
 
@@ -144,7 +144,7 @@ impl World {
                 builder.limit_with(name, IdFormat::String, limit, with.clone()).unwrap()
             });
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
-            Limiter::with_options(all.build(), options)
+            Limiter::with_options(all.build(), options).unwrap()
         });
         let (now, random, buckets) = (1_790_000_000_000_000_000, Random(38), Vec::new());
         let connection = server.connection();
@@ -162,7 +162,7 @@ impl World {
         world.move_clock(0);
         let first = world.nodes[0].shared("Gcra").unwrap();
         // This also sends the script of changes: later ones that no caller waits for are made before the calls after them.
-        wait_until("connected", || block_on(first.blocked("none")).is_ok());
+        wait_until("connected", || block_on(first.blocked_for("none")).is_ok());
         world
     }
 
@@ -308,7 +308,7 @@ impl World {
         let (handle, id) = self.handle(bucket);
         place.cancel();
         // No caller waits for a cancel: the server makes it before the next call.
-        let _ = block_on(handle.blocked(&*id)).unwrap();
+        let _ = block_on(handle.blocked_for(&*id)).unwrap();
         let (now, order, it) = (self.now, self.order, &mut self.buckets[bucket]);
         let Admitted { at, units, .. } = it.admitted[charged];
         if at <= now || it.model.is_within(mark) {

@@ -26,9 +26,9 @@ fn layer(server: &Server, timeout: &str, on_error: &str) -> (SharedRateLimitLaye
     );
     let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
     let all = limiter.shared("All").unwrap();
-    wait_until("connected", || block_on(all.blocked("none")).is_ok());
+    wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
     let rule = Rule::shared(all.clone(), extract::everyone("all"));
-    (RateLimitLayer::builder(&limiter).rule(rule).build_with_store().unwrap(), all)
+    (RateLimitLayer::builder(&limiter).rule(rule).build_shared().unwrap(), all)
 }
 
 /// A service whose clones are not ready, and which counts its calls.

@@ -24,7 +24,7 @@ fn nodes(server: &Server) -> [Limiter; 2] {
     [(); 2].map(|()| {
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
         let users = limiter.shared("PerUser").unwrap();
-        wait_until("connected", || block_on(users.blocked("none")).is_ok());
+        wait_until("connected", || block_on(users.blocked_for("none")).is_ok());
         limiter
     })
 }

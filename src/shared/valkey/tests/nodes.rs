@@ -26,7 +26,7 @@ fn node(file: &str) -> Limiter {
     let users = limiter.shared("PerUser").unwrap();
     wait_until("connected", || {
         // A spend or a check has a decision without the store too.
-        block_on(users.blocked("none")).is_ok()
+        block_on(users.blocked_for("none")).is_ok()
     });
     limiter
 }
@@ -200,7 +200,7 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
         };
         let by_store = |limit: &str| {
             let limit = node.shared(limit).unwrap();
-            block_on(limit.blocked("none")).is_ok()
+            block_on(limit.blocked_for("none")).is_ok()
         };
         for is_killed in [false, true] {
             wait_until("answers", || by_store("Denies"));

@@ -41,12 +41,12 @@ fn limits() -> Vec<Limit> {
         Limit::new(1, 1, 53_000 * day).unwrap(),
         Limit::fixed_window(5, ms(1_700)).unwrap(),
         Limit::fixed_window(16_777_215, day).unwrap(),
-        Limit::token_bucket(6, ms(1_300), 4).unwrap(),
-        Limit::token_bucket(7, ms(3), 1).unwrap(),
-        Limit::token_bucket(16_777_215, 6_000 * day, 3).unwrap(),
-        Limit::leaky_bucket(5, ms(700), 2).unwrap(),
-        Limit::leaky_bucket(16_777_215, ms(1), 16_777_215).unwrap(),
-        Limit::leaky_bucket(9, 300 * day, 4).unwrap(),
+        Limit::token_bucket(4, 6, ms(1_300)).unwrap(),
+        Limit::token_bucket(1, 7, ms(3)).unwrap(),
+        Limit::token_bucket(3, 16_777_215, 6_000 * day).unwrap(),
+        Limit::leaky_bucket(5, 2, ms(700)).unwrap(),
+        Limit::leaky_bucket(16_777_215, 16_777_215, ms(1)).unwrap(),
+        Limit::leaky_bucket(9, 4, 300 * day).unwrap(),
     ]
 }
 

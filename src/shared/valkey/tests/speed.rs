@@ -19,7 +19,8 @@ fn local_and_leased(server: &Server, limit: &Limit) -> (Limiter, [SharedLimit; 2
     let limits = Limits::builder().limit("Local", IdFormat::String, limit.clone()).unwrap();
     let limits = limits.limit_with("Leased", IdFormat::String, limit.clone(), leased).unwrap();
     let store = Store::connect(&options(server)).unwrap();
-    let limiter = Limiter::with_options(limits.build(), LimiterOptions::default().store(store));
+    let limiter =
+        Limiter::with_options(limits.build(), LimiterOptions::default().store(store)).unwrap();
     let handles = ["Local", "Leased"].map(|name| limiter.shared(name).unwrap());
     (limiter, handles)
 }

@@ -80,7 +80,7 @@ fn handles_beside_a_plain_client() {
         );
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
         let all = limiter.shared("All").unwrap();
-        wait_until("connected", || block_on(all.blocked("none")).is_ok());
+        wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(PLAIN_GCRA).to_owned();
         let hash: String = load.query(&mut server.connection()).unwrap();
         for at_once in [1, 64] {
@@ -207,7 +207,7 @@ fn answers_at_any_load() {
         );
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
         let all = limiter.shared("All").unwrap();
-        wait_until("connected", || block_on(all.blocked("none")).is_ok());
+        wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
         for each_second in [10_000, 30_000, 60_000, 100_000, 200_000, 500_000, 1_000_000] {
             let [answers, other] = offered(&all, each_second);
             let at = |answers: &Answers, share: f64| {

@@ -43,7 +43,7 @@ fn members_that_only_look_deny_nothing() {
             // None of the members can deny, and one of them is not charged.
             let mut each = Vec::new();
             let members = [plain.member(id).mode(MemberMode::SpendOnly), checked];
-            assert!(block_on(node.shared_batch(&members).spend_each(&mut each)).unwrap().allowed());
+            assert!(block_on(node.shared_batch(&members).spend_into(&mut each)).unwrap().allowed());
             assert_eq!([each[0].remaining(), each[1].remaining()], [Some(6), Some(0)], "{id}");
         }
     });

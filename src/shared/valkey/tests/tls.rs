@@ -71,7 +71,7 @@ fn tls_program() {
     let limiter = Limiter::new(Limits::from_yaml(&limits).unwrap());
     let users = limiter.shared("PerUser").unwrap();
     for id in IDS {
-        match block_on(users.blocked(id)) {
+        match block_on(users.blocked_for(id)) {
             Ok(_) => println!("left: {:?}", block_on(users.spend(id, 2)).unwrap().remaining()),
             Err(error) => println!("error: {error}"),
         }

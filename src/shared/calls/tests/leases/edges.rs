@@ -15,7 +15,7 @@ fn leases_are_given_up_once() {
         Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap().build();
     let node = || {
         let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
-        let limiter = Limiter::with_options(limits.clone(), options);
+        let limiter = Limiter::with_options(limits.clone(), options).unwrap();
         let all = limiter.shared("All").unwrap();
         (limiter, all)
     };
@@ -176,7 +176,7 @@ fn fast_paths_refuse_as_general_ones_do() {
     let leased = LimitOptions::default().shared(Shared::Leased).lease(10_000 * MS);
     let limits = Limits::builder().limit_with("All", IdFormat::String, limit, leased).unwrap();
     let options = LimiterOptions::default().store(store.clone());
-    let limiter = Limiter::with_options(limits.build(), options);
+    let limiter = Limiter::with_options(limits.build(), options).unwrap();
     let all = limiter.shared("All").unwrap();
     for _ in 0..2 {
         assert!(block_on(all.spend("a", 1)).unwrap().allowed());
@@ -295,7 +295,7 @@ fn a_reload_that_panics_at_its_beginning_ends() {
         MINUTE
     });
     let options = LimiterOptions::default().clock(clock.clone()).store(Store::in_memory(clock));
-    let limiter = Limiter::with_options(leased_limits(20), options);
+    let limiter = Limiter::with_options(leased_limits(20), options).unwrap();
     let all = limiter.shared("All").unwrap();
     is_planted.store(true, Ordering::Relaxed);
     let begin = std::panic::AssertUnwindSafe(|| drop(limiter.inner.begin_reload()));
