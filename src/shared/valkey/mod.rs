@@ -1,8 +1,10 @@
 //! Valkey or Redis as the store: a server, a cluster, or a server that sentinels know.
 //!
-//! One thread, `tollgate-store`, runs all that asks the servers, so that callers may be on any runtime or on none, and a
-//! runtime that stands still stops no other. One connection a server carries all calls. It is made, and made again after a
-//! failure, in the background: only the first calls of a program wait for one.
+//! One thread, `tollgate-store`, makes all calls to the servers. So callers may use any runtime or none, and a runtime that
+//! stands still delays no caller on another one.
+//!
+//! Each server has one connection, which carries all calls to that server. The thread connects in the background, also after
+//! a failure: only the first calls of a program wait for a connection.
 
 mod address;
 mod answer;
@@ -14,7 +16,7 @@ mod sentinel;
 mod servers;
 mod slots;
 mod split;
-// Their nodes read limits files.
+// The nodes of these tests read limits files.
 #[cfg(all(test, feature = "yaml", not(tollgate_loom)))]
 mod tests;
 
@@ -36,7 +38,7 @@ use crate::shared::store_figures::StoreFigures;
 use script::Scripts;
 use servers::Servers;
 
-/// Servers, and the thread that asks them, which ends with the last share of the store.
+/// The servers of a store, and the thread that asks them. The thread ends when this value is dropped.
 pub(crate) struct ValkeyStore {
     asker: Asker,
     gate: Arc<Gate>,
@@ -47,7 +49,7 @@ pub(crate) struct ValkeyStore {
 }
 
 impl ValkeyStore {
-    /// Starts the thread, which begins to connect. The error is that of an address that is none, or of the thread.
+    /// Starts the thread, which connects in the background. Fails if the address is invalid, or if the system starts no thread.
     pub(crate) fn start(options: &StoreOptions) -> Result<ValkeyStore, Error> {
         ValkeyStore::with_scripts(options, Scripts::new())
     }
@@ -66,7 +68,7 @@ impl ValkeyStore {
                     () = ended.notified() => {}
                 }
             });
-            // Does not wait for a lookup of a name that is under way.
+            // Does not wait for a name lookup that is still running.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
@@ -109,7 +111,8 @@ impl Asker {
         }
     }
 
-    /// Charges a batch whose buckets are in one slot.
+    /// Charges a batch whose buckets are in one slot: by the short script for plain gcra buckets if it fits the batch and the
+    /// buckets' texts, else by the general script.
     async fn charge_in_slot(
         &self,
         members: &[StoreMember],
@@ -195,7 +198,7 @@ impl SharedStore for ValkeyStore {
     }
 
     fn sleep(&self, time: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        // Made where it is polled, on the store's thread, which has the timer.
+        // The sleep is made inside the future, so on the store's thread: tokio's timer is there.
         Some(Box::pin(async move { tokio::time::sleep(time).await }))
     }
 

@@ -452,7 +452,8 @@ fn leases_keep_the_bound_of_one_bucket() {
 #[test]
 fn leases_without_guard_exceed_the_bound() {
     for limit in &simulated() {
-        let seed = (0..20).find(|&seed| simulate(limit, seed, 5_000, false).1 > 0);
+        // Seed 9 exceeded the bound when this was written; it is tried first because each seed takes seconds.
+        let seed = (9..20).chain(0..9).find(|&seed| simulate(limit, seed, 5_000, false).1 > 0);
         println!("{limit}: seed {seed:?}");
         assert!(seed.is_some(), "{limit}");
     }

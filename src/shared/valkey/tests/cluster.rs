@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::processes::{Nodes, pause, units_above_the_bound};
+use super::processes::{Nodes, for_each_way, pause, units_above_the_bound};
 use super::server::with_each;
 use super::shards::Shards;
 use super::{charge, member, options_of, run, secondly, wait_until};
@@ -410,7 +410,7 @@ fn batches_over_slots_ask_no_leases() {
 #[test]
 fn processes_keep_the_bound_while_slots_move() {
     with_each(|binary| {
-        for shared in ["leased, lease: 300ms", "exact"] {
+        for_each_way(|shared| {
             let shards = Shards::start(binary);
             let mut nodes = Nodes::start_with(shared, &shards.url());
             let key = "tollgate:All:one";
@@ -431,6 +431,6 @@ fn processes_keep_the_bound_while_slots_move() {
             println!("{shared}: {units} units, {from_leases} from leases");
             assert!(units > 1000, "the nodes have spent: {units}");
             assert_eq!(units_above_the_bound(&uses), 0, "{shared}");
-        }
+        });
     });
 }

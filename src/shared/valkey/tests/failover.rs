@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, cmd};
 
-use super::processes::{BURST, Nodes, pause, units_above_the_bound, unix_ns};
+use super::processes::{BURST, Nodes, for_each_way, pause, units_above_the_bound, unix_ns};
 use super::server::{Server, free_port, with_each};
 use super::{charge, member, options_of, secondly, wait_until};
 use crate::error::Error;
@@ -238,7 +238,7 @@ fn sentinels_that_do_not_know_are_errors() {
 #[test]
 fn processes_go_on_after_a_failover() {
     with_each(|binary| {
-        for shared in ["leased, lease: 300ms", "exact"] {
+        for_each_way(|shared| {
             let mut service = Service::start(binary);
             let nodes = Nodes::start_with(shared, &service.url("main"));
             pause(1200);
@@ -260,7 +260,7 @@ fn processes_go_on_after_a_failover() {
             assert!(last_ns > promoted_ns + 500_000_000, "nodes go on with the replica");
             // The lost writes have admitted at most a burst, and the units of the replica's lag, here 200 ms.
             assert!(above <= BURST + 200, "{above}");
-        }
+        });
     });
 }
 

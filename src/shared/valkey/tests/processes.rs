@@ -195,6 +195,16 @@ pub(super) fn units_above_the_bound(uses: &[Use]) -> u64 {
     worst
 }
 
+/// Calls `test` with each way to share that takes units, beside each other: their processes pause most of the time.
+pub(super) fn for_each_way(test: impl Fn(&str) + Sync) {
+    std::thread::scope(|scope| {
+        let test = &test;
+        for shared in ["leased, lease: 300ms", "exact"] {
+            scope.spawn(move || test(shared));
+        }
+    });
+}
+
 pub(super) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
@@ -202,7 +212,7 @@ pub(super) fn pause(ms: u64) {
 #[test]
 fn processes_keep_the_bound_of_one_node() {
     with_each(|binary| {
-        for shared in ["leased, lease: 300ms", "exact"] {
+        for_each_way(|shared| {
             let server = Server::start(binary);
             let mut nodes = Nodes::start(shared, proxy(server.port()));
             pause(1000);
@@ -224,7 +234,7 @@ fn processes_keep_the_bound_of_one_node() {
             assert!(units > 1000, "the nodes have spent: {units}");
             assert_eq!(shared == "exact", from_leases == 0, "{from_leases} from leases");
             assert_eq!(units_above_the_bound(&uses), 0, "{shared}");
-        }
+        });
     });
 }
 
