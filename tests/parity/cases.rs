@@ -1,6 +1,6 @@
 //! Short lists of operations, written by hand or found by a random run that failed.
 
-use tollgate::batch::MemberMode::SpendOnly;
+use tollgate::batch::MemberMode::{CheckAndSpend, SpendOnly};
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 
@@ -200,4 +200,18 @@ fn charge_before_override_end_returns_nothing() {
         Op::Cancel(0),
     ];
     answers_exactly(&start, &ops);
+}
+
+/// Seed 4737: a limiter restores a snapshot that lacks one of its limits. Batches charge that limit last.
+#[test]
+fn denied_batch_charges_a_restored_limiters_new_limit_last() {
+    let spec = at(4, limit(Fixed { limit: 31, window_ms: 600_000 }, vec![]));
+    let ops = [
+        Op::Snapshot,
+        Op::Restore(spec, Share),
+        Op::Denied(List(vec![(call(4, 0, 3), CheckAndSpend)])),
+        Op::Back(3 * S),
+        Op::Spend(call(4, 0, 3)),
+    ];
+    answers_exactly(&start(at(4, None)), &ops);
 }

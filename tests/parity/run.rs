@@ -104,7 +104,8 @@ pub(crate) struct Machine {
     began_s: i64,
     pub(crate) limiter: Limiter,
     pub(crate) handles: Vec<Option<KeyedLimit>>,
-    /// The limits that were there from the limiter's beginning. Batches charge the others after the limit that denies.
+    /// The limits that were there from the beginning of the limiter, or of the one whose snapshot it has restored. Batches
+    /// charge the others after the limit that denies.
     pub(crate) first: Vec<bool>,
     hand: ManualClock,
     /// The limiter's time when the manual clock is at its origin.
@@ -119,7 +120,8 @@ pub(crate) struct Machine {
     /// A limit that allows a batch that looks, and denies it when it is charged, and the number of times it was asked.
     denies: (Limit, Arc<AtomicU64>),
     folder: Option<tempfile::TempDir>,
-    saved: Option<(Oracle, Ledger)>,
+    /// What the snapshot has, and which of its limits come before the one that denies.
+    saved: Option<(Oracle, Ledger, Vec<bool>)>,
 }
 
 impl Machine {
@@ -434,7 +436,9 @@ impl Machine {
     fn snapshot(&mut self) -> Result<(), String> {
         let file = self.file();
         self.limiter.snapshot(file).map_err(|error| format!("snapshot: {error}"))?;
-        self.saved = Some((self.oracle.clone(), self.ledger.clone()));
+        let is_there = self.handles.iter().map(Option::is_some);
+        let first = self.first.iter().zip(is_there).map(|(first, is_there)| *first && is_there);
+        self.saved = Some((self.oracle.clone(), self.ledger.clone(), first.collect()));
         Ok(())
     }
 
@@ -452,12 +456,12 @@ impl Machine {
         let after = SystemTime::now();
         let (limiter, restored) = restored.map_err(|error| format!("restore: {error}"))?;
         let elapsed = restored.elapsed.as_nanos() as i128;
-        (self.limiter, self.hand, (self.oracle, self.ledger)) = (limiter, hand, saved);
+        (self.limiter, self.hand) = (limiter, hand);
+        (self.oracle, self.ledger, self.first) = saved;
         // What callers hold belongs to the limiter before.
         (self.held, self.open) = (Held::default(), Vec::new());
         self.base = self.oracle.now + elapsed;
         self.find_handles();
-        self.first = self.handles.iter().map(Option::is_some).collect();
         let terms = self.with_ends(spec, self.base, (before, after));
         self.oracle.restore(terms, debt, self.base);
         self.note_rules(self.base);
