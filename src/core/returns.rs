@@ -1,8 +1,8 @@
 //! Returns units of charges: for settlements, denied batches, cancels and refunds by status. docs/internals/returns.md has
 //! the rule and the bound.
 //!
-//! A return is the refund of the word that is there now. It knows nothing of what came since the charge, so there is
-//! nothing to record.
+//! A return is a refund of the bucket's present word. It does not depend on the calls since the charge, so no call records
+//! anything for a later return.
 
 use crate::algorithm::gcra::Gcra;
 use crate::core::places::{Place, PlacesOf};
@@ -23,11 +23,11 @@ use crate::util::sync::{Ordering, fence};
 pub(crate) struct ReturnableCharge {
     pub(crate) charge: Charge,
     pub(crate) to: ChargedTo,
-    /// The limit that applied to the key, without a factor. Once another one applies, nothing is returned.
+    /// The limit that applied to the key, without a factor. Once another limit applies, nothing is returned.
     pub(crate) limit: Limit,
     /// The generation of limits in which the bucket was charged.
     pub(crate) generation: u64,
-    /// The end of the override that applied, in ns of the clock.
+    /// The end of the override that applied, in ns of the clock; `None` if no override with an end applied.
     ends_ns: Option<u64>,
 }
 
@@ -41,8 +41,8 @@ impl ReturnableCharge {
         Some(ReturnableCharge { charge: charge?, to, limit, generation, ends_ns })
     }
 
-    /// Calls `then` with the bucket of the charge, if its limit still applies to the key. `None`: a reload has changed the
-    /// limit, or its override has ended.
+    /// Calls `then` with the bucket of the charge, if the limit of the charge still applies to the key. `None`: a reload has
+    /// changed the key's limit, or the override of the charge has ended.
     pub(crate) fn with_bucket<R>(
         &self,
         inner: &LimiterState,
@@ -51,7 +51,7 @@ impl ReturnableCharge {
     ) -> Option<R> {
         inner.with_view(|view| {
             if view.generation.number < self.generation {
-                // A reload is running, and the charge was made under its limits.
+                // A reload is running. The charge was made under the new limits, and this view has the old ones.
                 return Err(Outdated);
             }
             let entry = view.generation.limits.entry_of(key.limit, self.generation);
@@ -61,9 +61,9 @@ impl ReturnableCharge {
             }
             match entry.limit_for(key.id, now_ns) {
                 Some((limit, tag)) => {
-                    // A default that has the limit of an override that has ended is another one.
+                    // An override with an end is another limit than the default, even if both have the same parameters.
                     let has_end = view.generation.limits.end_ns(tag).is_some();
-                    // An override has no part in the bucket that untracked keys share.
+                    // The overflow bucket is in the units of the default, so it takes nothing back under an override.
                     let is_bucket = self.to != ChargedTo::Overflow || !tag.is_of_override();
                     let is_same = *limit == self.limit && has_end == self.ends_ns.is_some();
                     let is_same = is_same && is_bucket;
@@ -77,7 +77,7 @@ impl ReturnableCharge {
         })
     }
 
-    /// Returns `units` units, if the limit still applies. Returns whether it does.
+    /// Gives `units` units back to the bucket if the limit of the charge still applies. Returns whether it does.
     pub(crate) fn give_back(&self, inner: &LimiterState, key: KeyRef<'_>, units: u64) -> bool {
         let read_ns = inner.clock.now_ns();
         let returned = self.with_bucket(inner, key, |view, key| {
@@ -102,13 +102,13 @@ impl LimiterState {
 }
 
 impl LimitsView<'_> {
-    /// Returns the time of a return whose caller has read `read_ns`: at least the eviction time floor, because a sweep may have
-    /// come before the charges in the bucket.
+    /// Returns the time as of which a return is made: the caller's reading `read_ns`, or the eviction time floor if that is
+    /// later. The bucket may have been charged as of the floor, because a new cell begins no earlier.
     fn return_ns(self, read_ns: u64) -> u64 {
         read_ns.max(self.inner.store.floor_ns())
     }
 
-    /// Undoes a charge of the bucket that a limit's untracked keys share, which replaced the word `before`.
+    /// Undoes a charge of a limit's overflow bucket. `before` is the word that the charge replaced.
     pub(super) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
         let (rule, charge, read_ns) =
@@ -127,7 +127,7 @@ impl LimitsView<'_> {
         to: ChargedTo,
         mut step: impl FnMut(u64) -> Option<u64>,
     ) -> Result<(), Outdated> {
-        // The word 0: a sweep has dropped the cell since, because the bucket was full.
+        // The word is 0 if a sweep has dropped the cell since. The bucket was full then, so nothing is returned.
         let mut step = |word| if word == 0 { None } else { step(word) };
         match to {
             ChargedTo::Nothing => Ok(()),
@@ -145,25 +145,25 @@ impl LimitsView<'_> {
         }
     }
 
-    /// Changes the word of a key that the lock-free table finds at once, and returns whether it does.
+    /// Changes the word of a key if the lock-free table finds the key at once. Returns whether it did.
     fn change_known(self, key: &StoreKey<'_>, step: impl FnMut(u64) -> Option<u64>) -> bool {
         let Store::LockFree(table) = &self.inner.store else { return false };
         let guard = pin_briefly();
-        // The generation and the limit of the word must be the caller's. The tag does not have all bits of the
-        // generation.
+        // The word must be of the caller's generation and limit. The tag has only some bits of the generation, so the whole
+        // generation is compared first.
         let home = table.home(&guard, key.fingerprint);
         let home = home.filter(|home| home.generation() == self.generation.number);
         let known = home.and_then(Home::known);
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// Returns what the list of vacant places needs to know of the key's bucket.
+    /// Returns the limit and the generation under which the list has the key's vacant places.
     fn places_of(self, gcra: &Gcra) -> PlacesOf {
         PlacesOf { gcra: *gcra, generation: self.generation.number }
     }
 
-    /// Takes the earliest vacant place of the key that has `cost` units, is granted within `at_most_ns`, and is not later
-    /// than a new place.
+    /// Takes `cost` units of the key's earliest vacant place that has as many, if they are granted within `at_most_ns` and no
+    /// later than a new place would be.
     pub(crate) fn take_vacant(
         self,
         key: &StoreKey<'_>,
@@ -184,8 +184,11 @@ impl LimitsView<'_> {
         Ok(places.take(hash, key.key, of, now_ns, (cost, latest_ns)))
     }
 
-    /// Vacates a place whose time has not come. If no charge in the bucket is behind it, it is returned, with the vacant places of
-    /// which that is true by then. Else it is listed as vacant, unless `is_listed` is false.
+    /// Vacates a place whose time has not come:
+    ///
+    /// 1. If no charge in the bucket is behind the place, its units are returned. Else the place is listed as vacant, unless
+    ///    `is_listed` is false or the place is in the overflow bucket: then it stays empty, and nothing else happens.
+    /// 2. The listed places of the key that no charge is behind any more are returned as well.
     pub(crate) fn vacate(
         self,
         key: &StoreKey<'_>,
@@ -203,15 +206,15 @@ impl LimitsView<'_> {
             let hash = self.inner.store.hash(key.key, key.fingerprint);
             self.inner.places.put(hash, key.key, self.places_of(gcra), now_ns, place);
         }
-        // `Outdated`: a reload has come, which empties the list.
+        // `Outdated`: a reload has begun. It empties the list, so nothing is left to return.
         let _ = self.return_vacant(key, gcra, now_ns);
         Ok(())
     }
 
-    /// Returns the vacant places that no charge in the bucket is behind.
+    /// Returns the units of the listed places that no charge in the bucket is behind.
     ///
-    /// Of two cancels of a bucket one must see the other's change. Each changes the word or the list, fences, and looks at the
-    /// other.
+    /// If two calls cancel places of one bucket at the same time, at least one must see the other's change. So each first
+    /// changes the word or the list, then fences, and then reads both.
     fn return_vacant(self, key: &StoreKey<'_>, gcra: &Gcra, now_ns: u64) -> Result<(), Outdated> {
         let (places, of) = (&self.inner.places, self.places_of(gcra));
         let hash = self.inner.store.hash(key.key, key.fingerprint);
@@ -236,8 +239,8 @@ impl LimitsView<'_> {
         }
     }
 
-    /// Returns a place if no charge in the bucket is behind it: the word is the one that its reservation wrote, or a lower one,
-    /// because other units have been returned since. Returns whether it was so; also if the bucket is full, and has no charge.
+    /// Gives the units of a place back if no charge in the bucket is behind the place. Then the word is the place's end, or
+    /// lower, because other units have been returned since. Returns whether no charge was behind it; a full bucket has none.
     fn return_last(
         self,
         key: &StoreKey<'_>,

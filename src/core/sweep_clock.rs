@@ -1,27 +1,30 @@
 //! Checks a sweep's clock reading against the system's monotonic time.
 //!
 //! A sweep raises the [eviction time floor](crate::store::Store#the-eviction-time-floor) to its reading, for good. If
-//! it is wrongly ahead, each new cell is charged as of that time: its key is admitted one burst, and then denied until
-//! that time. docs/internals/clocks.md has the rest.
+//! the reading is wrongly ahead, each new cell is charged as of the floor: its key is admitted one burst, and then denied
+//! until the time of the floor. docs/internals/clocks.md has the rest.
+//!
+//! The lead of a reading is its distance ahead of the system's monotonic time. A reading is trusted if its lead is at most
+//! an hour above the largest lead of a trusted reading, or if a second reading confirms the lead a second later.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::util::sync::{Figure, Ordering, Switch, TryLock};
 
-/// How far a reading may be ahead of the expected time.
+/// How far a reading's lead may be above the largest lead of a trusted reading.
 const MAX_AHEAD_NS: u64 = 3600 * 1_000_000_000;
 
-/// The time after which a second reading may confirm the first.
+/// The time after which a second reading may confirm one that was not trusted.
 const AGREES_AFTER: Duration = Duration::from_secs(1);
 
 /// A limiter's clock, compared with [`Instant`].
 pub(crate) struct SweepClock {
-    /// `None`: the clock does not follow the machine's time, and is trusted.
+    /// `None`: the clock does not follow the machine's time, and every reading is trusted.
     began: Option<Instant>,
     /// The largest lead of a trusted reading over the time since `began`.
     ahead_ns: Figure,
-    /// A reading that was not trusted, if no later one was: its lead, and the time since `began`.
+    /// The doubted reading that a later one may confirm: its lead, and the time since `began`. `None` after a trusted one.
     doubted: TryLock<Option<(u64, Duration)>>,
     is_any_doubted: Switch,
 }
@@ -52,10 +55,10 @@ impl SweepClock {
         // The lead of a clock that lags is 0.
         let ahead_ns = now_ns.saturating_sub(since_ns);
         let is_near = |of_ns: u64| ahead_ns <= of_ns.saturating_add(MAX_AHEAD_NS);
-        // Relaxed: the number only rises. A sweep that reads an older one only trusts less.
+        // Relaxed: the number only rises. A sweep that reads an older number trusts fewer readings.
         if is_near(self.ahead_ns.load(Ordering::Relaxed)) {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
-            // Relaxed: if a doubt is cleared late, the next reading clears it.
+            // Relaxed: a call that misses a doubt leaves it to the next trusted reading to clear it.
             if self.is_any_doubted.load(Ordering::Relaxed) {
                 self.doubted.try_with(|doubted| *doubted = None);
                 self.is_any_doubted.store(false, Ordering::Relaxed);
@@ -75,7 +78,7 @@ impl SweepClock {
                 false
             }
         };
-        // A call that finds the lock taken does not sweep; its next reading may.
+        // A call that finds the lock taken does not sweep. A later call may.
         let agrees = self.doubted.try_with(agrees) == Some(true);
         if agrees {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);

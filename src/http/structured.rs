@@ -1,5 +1,6 @@
-//! Writes structured fields (RFC 9651): the members of a list, as strings or integers with parameters. The library writes
-//! no other kinds. The crate `sfv` recognizes the lists of services, and the tests compare with it.
+//! Writes structured fields (RFC 9651): lists whose members are strings or integers, with parameters. The library writes no
+//! other kinds. The crate `sfv` tells whether a field that a service has written is a list. The tests compare this writer
+//! with the one of `sfv`.
 
 use sfv::Parser;
 use sfv::visitor::Ignored;
@@ -10,12 +11,12 @@ pub(crate) const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// The key of the partition parameter of both fields of the current draft.
 pub(crate) const PARTITION: &str = "pk";
 
-/// Returns whether a string can have all characters of `text`: printable ASCII.
+/// Returns whether `text` can be written as a string: it has printable characters of ASCII only.
 pub(crate) fn is_string(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Appends what separates a list's members. The first member gets nothing.
+/// Appends the comma before the next member of a list; nothing before the first member.
 pub(crate) fn separate(field: &mut String) {
     if !field.is_empty() {
         field.push_str(", ");
@@ -35,7 +36,7 @@ pub(crate) fn push_string(field: &mut String, text: &str) {
     field.push('"');
 }
 
-/// Appends a number as an integer, at most [`INTEGER_MAX`].
+/// Appends a number as an integer. A number above [`INTEGER_MAX`] becomes that maximum.
 pub(crate) fn push_integer(field: &mut String, number: u64) {
     field.push_str(itoa::Buffer::new().format(number.min(INTEGER_MAX)));
 }
@@ -55,7 +56,7 @@ pub(crate) fn push_bytes_parameter(field: &mut String, key: &str, bytes: &[u8]) 
         let at = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for digit in 0..4 {
-            // A group of n bytes has n + 1 digits.
+            // A group of n bytes has n + 1 digits. `=` fills it up to four characters.
             let value = (bits >> (18 - 6 * digit)) as usize % DIGITS.len();
             field.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
         }
@@ -69,7 +70,7 @@ pub(crate) fn push_key(field: &mut String, key: &str) {
     field.push('=');
 }
 
-/// Returns whether the line of a field is a list of structured fields (RFC 9651, 4.2), also an empty one.
+/// Returns whether a field's line is a list (RFC 9651, 4.2). An empty line is an empty list.
 pub(crate) fn is_list(line: &[u8]) -> bool {
     Parser::new(line).parse_list_with_visitor(Ignored).is_ok()
 }

@@ -64,10 +64,11 @@ use valkey::ValkeyStore;
 ///
 /// let store = Store::in_memory(Clock::system());
 /// let node = |store: &Store| {
-///     Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store.clone()))?
+///     Limiter::with_options(Limits::builder().build(), LimiterOptions::default().store(store.clone()))
 /// };
-/// let nodes = [node(&store), node(&store)]; // share their limits
+/// let nodes = [node(&store)?, node(&store)?]; // share their limits
 /// # let _ = nodes;
+/// # Ok::<(), tollgate::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Store(pub(crate) StoreHandle);

@@ -35,6 +35,7 @@ impl LimiterOptions {
     /// let options = LimiterOptions::default().store(Store::in_memory(Clock::system()));
     /// let limiter = Limiter::with_options(Limits::builder().build(), options)?;
     /// # let _ = limiter;
+    /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn store(mut self, store: Store) -> LimiterOptions {
         self.shared_by = Some(Arc::new(store));

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tollgate::Limits;
+use tollgate::{Error, Limits};
 
 use crate::comparison::{Changed, Changes, Comparison, LimitComparison};
 use crate::engine::LimitNo;
@@ -51,9 +51,9 @@ pub(crate) enum Change {
 }
 
 impl Candidate {
-    pub(crate) fn new(limits: Limits, file: String) -> Candidate {
-        Candidate {
-            side: Side::new(limits),
+    pub(crate) fn new(limits: Limits, file: String) -> Result<Candidate, Error> {
+        Ok(Candidate {
+            side: Side::new(limits)?,
             file,
             errors: 0,
             newly_skipped: 0,
@@ -63,7 +63,7 @@ impl Candidate {
             newly_allowed_by_limit: PerLimit::default(),
             newly_denied: ChangedKeys::default(),
             newly_allowed: ChangedKeys::default(),
-        }
+        })
     }
 
     /// Returns the limits and the ids in normal form with a spend that is newly denied or newly allowed.

@@ -57,20 +57,23 @@ impl Engine {
 
     /// Starts a limiter, which decides shared limits as one node without others does. `limits` are those of one
     /// [day](Limits::valid_at), so that no override expires during the replay.
-    pub(crate) fn new(limits: Limits) -> Engine {
+    ///
+    /// # Errors
+    ///
+    /// If the limits have a `max_keys` beyond every table.
+    pub(crate) fn new(limits: Limits) -> Result<Engine, Error> {
         let (clock, manual_clock) = Clock::manual();
         #[cfg(feature = "valkey")]
         let limits = limits.as_one_node();
         // Without a bound on the keys, decisions are exact for any number of ids.
         let options = LimiterOptions::default().clock(clock).max_keys(usize::MAX);
-        Engine {
-            limiter: Limiter::with_options(limits, options)
-                .expect("room for the limits of any file"),
+        Ok(Engine {
+            limiter: Limiter::with_options(limits, options)?,
             clock: manual_clock,
             limits: Vec::new(),
             by_name: HashMap::default(),
             first_and_latest_ns: None,
-        }
+        })
     }
 
     /// Returns the number of a limit; fails for an unknown name.

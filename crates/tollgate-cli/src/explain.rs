@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let mut lines = args.traffic.path().map(Lines::open).transpose()?;
     let limits = validate::load(&args.files)?;
     let now = args.today.now();
-    let mut session = Session::new(limits.clone().valid_at(now), &args.files);
+    let mut session = Session::new(limits.clone().valid_at(now), &args.files)?;
     let (mut counts, mut skipped) = (LineCounts::default(), Vec::new());
     if let Some(lines) = &mut lines {
         (counts, skipped) = replay(lines, &mut session, &args.traffic)?;

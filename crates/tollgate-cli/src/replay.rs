@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use tollgate::Limits;
+use tollgate::{Error, Limits};
 
 use crate::args::{LimitFiles, ReplayArgs, Traffic};
 use crate::candidate::Candidate;
@@ -115,15 +115,21 @@ fn load(args: &ReplayArgs) -> Result<Session, Failure> {
     match (in_force, candidate) {
         (Ok(in_force), Ok(candidate)) => {
             #[cfg(feature = "valkey")]
-            let nodes = args.nodes.map(|count| Nodes::new(&in_force, count, args));
-            let mut session = Session::new(in_force, &args.files);
+            let nodes = args
+                .nodes
+                .map(|count| Nodes::new(&in_force, count, args))
+                .transpose()
+                .map_err(not_started)?;
+            let mut session = Session::new(in_force, &args.files)?;
             #[cfg(feature = "valkey")]
             {
                 session.nodes = nodes;
             }
             let candidate = candidate.zip(candidate_files);
-            session.candidate =
-                candidate.map(|(limits, files)| Candidate::new(limits, name(&files.limits)));
+            if let Some((limits, files)) = candidate {
+                let started = Candidate::new(limits, name(&files.limits)).map_err(not_started)?;
+                session.candidate = Some(started);
+            }
             Ok(session)
         }
         (Err(Failure::NotDone(text)), Err(Failure::NotDone(more))) => {
@@ -133,11 +139,16 @@ fn load(args: &ReplayArgs) -> Result<Session, Failure> {
     }
 }
 
+/// The failure of limits for which no table has room.
+fn not_started(error: Error) -> Failure {
+    Failure::NotDone(error.to_string())
+}
+
 impl Session {
     /// Starts a session without candidate, nodes, decisions and report.
-    pub(crate) fn new(limits: Limits, files: &LimitFiles) -> Session {
-        Session {
-            side: Side::new(limits),
+    pub(crate) fn new(limits: Limits, files: &LimitFiles) -> Result<Session, Failure> {
+        Ok(Session {
+            side: Side::new(limits).map_err(not_started)?,
             file: name(&files.limits),
             candidate: None,
             #[cfg(feature = "valkey")]
@@ -145,7 +156,7 @@ impl Session {
             decisions: Results::default(),
             collected: None,
             unused_rules: Vec::new(),
-        }
+        })
     }
 
     /// Writes a decision of the limits in force to `--decisions`.

@@ -39,8 +39,8 @@ impl Answer {
 }
 
 impl Side {
-    pub(crate) fn new(limits: Limits) -> Side {
-        Side { engine: Engine::new(limits), tally: Tally::default() }
+    pub(crate) fn new(limits: Limits) -> Result<Side, Error> {
+        Ok(Side { engine: Engine::new(limits)?, tally: Tally::default() })
     }
 
     /// Returns the number of a limit, and shows it in the summary if the file declares it. Fails for an

@@ -1,4 +1,5 @@
-//! The costs that a kept denial denies, and how long: 20 bits of a lease's word.
+//! Packs a denial that a node keeps into 20 bits of a lease's word: the costs that are denied, and how long the store would
+//! deny them beyond the time for which the word is valid.
 
 /// The calls that a denial denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,22 +10,23 @@ pub(crate) enum Denied {
     Block,
 }
 
-/// The bits have one of two forms. In the longer one there is room for the time from the end of the word's time to the
-/// instant at which the store would allow the call.
+/// The bits have one of two forms, and bit 19 says which. The second form also has a [`Longer`]: the time from the end of the
+/// word's validity to the instant at which the store would allow the call.
 ///
 /// ```text
 /// bit  0..19  cost                          19  0
 ///      0..9   cost       9..19  a `Longer`  19  1
 /// ```
 ///
-/// In both, a cost with all bits set stands for a block.
+/// In both forms, a cost with all bits set stands for a block.
 const HAS_LONGER: u64 = 1 << 19;
 const BLOCK: u64 = (1 << 19) - 1;
 const LONGER_SHIFT: u32 = 9;
 const SHORT_BLOCK: u64 = (1 << LONGER_SHIFT) - 1;
 
 impl Denied {
-    /// Returns the bits; `None` if they have no room for the cost. If they have none for both, the time is left out.
+    /// Returns the bits; `None` if the cost is too large for the first form. A cost that is too large for the second form gets
+    /// the first one, without the longer time.
     pub(super) fn bits(self, longer_ticks: u64) -> Option<u64> {
         let cost = |block| match self {
             Denied::Block => Some(block),
@@ -36,7 +38,7 @@ impl Denied {
         }
     }
 
-    /// Reads the bits. Returns the longer time as well.
+    /// Reads the bits. Returns the denied calls, and the longer time in ticks: 0 if the bits have none.
     #[inline(always)]
     pub(super) fn from_bits(bits: u64) -> (Denied, u64) {
         let (block, longer_ticks) = match bits & HAS_LONGER {
@@ -48,8 +50,9 @@ impl Denied {
     }
 }
 
-/// A number of ticks in ten bits, as in a floating-point number: an exponent, and the five digits after the leading one. It is
-/// up to a thirty-second less than the number that it was made of, and at most 63 * 2^30: 205 days in a lease's word.
+/// A number of ticks in ten bits, like a floating-point number: a five-bit exponent, and the five binary digits after the
+/// leading 1. The number is rounded down, by up to a thirty-second of it. The largest one is 63 * 2^30: 205 days in a lease's
+/// word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Longer(u64);
 
@@ -59,7 +62,7 @@ impl Longer {
     const MOST: u64 = (1 << 10) - 1;
 
     fn new(ticks: u64) -> Longer {
-        // The leading digit adds one to the exponent.
+        // From 32 ticks on, `ticks >> shift` has its leading 1 in the exponent's lowest bit. The sum adds it to the exponent.
         let shift = (u64::BITS - ticks.leading_zeros()).saturating_sub(Self::DIGITS + 1);
         Longer(((u64::from(shift) << Self::DIGITS) + (ticks >> shift)).min(Self::MOST))
     }

@@ -1,4 +1,4 @@
-//! The fields of a layer's rules, when rules have fields of their own.
+//! Groups the header fields of a layer's rules by style: a rule may have fields of its own in place of the layer's.
 
 use http::HeaderName;
 
@@ -10,16 +10,16 @@ use crate::http::{Fields, SetupError, Style};
 pub(crate) struct LayerFields {
     /// The styles of all rules.
     pub(crate) all: Fields,
-    /// The styles with their rules, if the rules differ in their styles; else empty.
+    /// Each style with the rules that have it; empty if every rule has every style.
     pub(crate) groups: Box<[FieldGroup]>,
     /// Whether responses to allowed requests may have fields.
     pub(crate) are_on_allowed: bool,
 }
 
-/// Styles that the same rules have. Together these rules have one set of fields.
+/// One style, and the rules that have it. A response has one set of fields in this style, for all of these rules.
 pub(crate) struct FieldGroup {
     pub(crate) fields: Fields,
-    /// Whether the rule at this position has these styles.
+    /// For each rule, by its position: whether it has this style.
     has: Box<[bool]>,
 }
 
@@ -30,11 +30,11 @@ impl FieldGroup {
 }
 
 impl LayerFields {
-    /// Combines the rules' own fields with those of the layer, which the other rules have.
+    /// Groups the styles of all rules. A rule without fields of its own has those of the layer.
     ///
     /// # Errors
     ///
-    /// Two rules write one field in two styles.
+    /// Two rules write one field in two styles, or in one style but in different responses.
     pub(crate) fn new(rules: &[ActiveRule], of_layer: &Fields) -> Result<LayerFields, SetupError> {
         let mut groups: Vec<(Style, Shown, Box<[bool]>)> = Vec::new();
         for (position, rule) in rules.iter().enumerate() {
@@ -54,7 +54,7 @@ impl LayerFields {
         }
         let are_on_allowed = groups.iter().any(|(_, shown, _)| *shown != Shown::OnDenials);
         let all = groups.iter().map(|(style, ..)| style.clone()).collect();
-        // If all rules have all styles, they have the same condition.
+        // This condition counts only if every rule has every style. Then all groups have the condition of the first one.
         let shown = groups.first().map_or(Shown::Always, |(_, shown, _)| *shown);
         let all = Fields::from_checked(all, shown);
         if groups.iter().all(|(.., has)| has.iter().all(|has| *has)) {

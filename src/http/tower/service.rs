@@ -1,4 +1,4 @@
-//! Asks the limits before it calls the inner service.
+//! The service that a layer makes: it asks the limits, and then calls the inner service or answers by itself.
 
 use std::fmt;
 use std::future::Future;
@@ -29,9 +29,10 @@ use crate::observe::events;
 
 /// A service behind limits, made by a [`RateLimitLayer`](crate::http::RateLimitLayer).
 ///
-/// It is ready when the inner service is: a denial waits for that as well. A denied or rejected request drops the service
-/// that was ready and leaves a clone of it, so that a permit which readiness holds, such as that of tower's
-/// `ConcurrencyLimit`, is free again.
+/// It is ready when the inner service is ready, so a request that will be denied waits for that as well.
+///
+/// A ready service may hold a permit, such as that of tower's `ConcurrencyLimit`. A denied or rejected request does not use the
+/// permit. So this service then drops the inner one, which frees the permit, and goes on with a clone of it.
 ///
 /// # Example
 ///
@@ -64,8 +65,9 @@ pub struct RateLimit<S> {
     pub(crate) state: Arc<LayerState>,
 }
 
-/// The limits' decision on a request that is served in any case: an extension of requests behind a
-/// [permissive](crate::http::RateLimitBuilder::permissive) layer. Behind several such layers it is that of all of them.
+/// The limits' decision on a request that is served in any case. A
+/// [permissive](crate::http::RateLimitBuilder::permissive) layer adds it to the extensions of each request. Behind several
+/// permissive layers, one report joins the decisions of all of them.
 ///
 /// # Example: a handler that logs requests which would be denied
 ///
@@ -143,7 +145,8 @@ impl Report {
     }
 }
 
-/// Marks a 429 of the service: a layer that has allowed the request has written the fields, not the service.
+/// Marks a 429 that the service answers without rate-limit fields. A layer that has allowed the request adds its fields, so an
+/// outer layer does not take these fields for those of a denial.
 #[derive(Clone, Copy, Debug)]
 struct AllowedFields;
 
@@ -199,7 +202,7 @@ where
 }
 
 impl<S> RateLimit<S> {
-    /// Answers a request that is denied, and calls the inner service for others.
+    /// Answers a request that is denied or rejected, unless the layer is permissive. Calls the inner service for all others.
     #[inline]
     pub(crate) fn go_on<B, R>(
         &mut self,
@@ -251,14 +254,14 @@ impl<S> RateLimit<S> {
 }
 
 impl<S: Clone> RateLimit<S> {
-    /// Drops the inner service, which was ready, and with it what its readiness holds. Its clone has to become ready.
+    /// Replaces the inner service, which is ready, by a clone, which is not. Dropping it frees the permit that it may hold.
     fn release(&mut self) {
         self.inner = self.inner.clone();
     }
 }
 
-/// Adds the outcome without limits where there is none: the layer's function is called with every response to a request
-/// that was not rejected, also if no limit applies.
+/// Adds an outcome without limits to a decision that has none. The layer's function needs an outcome: it is called with the
+/// response to every request that was not rejected, even if no limit applies.
 #[cold]
 fn with_outcome(asked: Asked) -> Asked {
     let (decision, outcome) = asked?;
@@ -372,7 +375,8 @@ impl LayerState {
         let fields_of_denial = denied.map(|denied| denied.fields.clone());
         let denied_within = fields_of_denial.is_some();
         self.rules.refund(outcome, status, denied_within);
-        // The service may deny by itself. Fields that it has not written are those of an inner layer, which has allowed.
+        // A 429 may come from the service itself: a denial. If the 429 is marked, its fields are those of an inner layer that
+        // has allowed the request.
         let is_429 = status == StatusCode::TOO_MANY_REQUESTS;
         let is_marked = is_429 && response.extensions().get::<AllowedFields>().is_some();
         let already_denied = denied_within || (is_429 && !is_marked);
@@ -431,7 +435,7 @@ where
             }
             StateProj::Answered { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response.map(ResponseBody::own))),
-                // The caller polled the future after it was ready, which the contract forbids.
+                // The caller has polled the future after it was ready, which the contract of `Future` forbids.
                 None => Poll::Pending,
             },
         }

@@ -42,6 +42,7 @@ convert! {
 
     &'a [u8], bytes => IdField::Bytes(bytes);
     &'a Vec<u8>, bytes => IdField::Bytes(bytes);
+    // Only an array by value is a UUID. A reference to an array is bytes, whatever its length: see below.
     [u8; 16], bytes => IdField::Uuid(bytes);
     #[cfg(feature = "uuid")]
     uuid::Uuid, uuid => IdField::Uuid(uuid.into_bytes());
@@ -92,7 +93,7 @@ convert_integers! {
     u16, number => IdField::Number(number.into());
     u32, number => IdField::Number(number.into());
     u64, number => IdField::Number(number);
-    usize, number => IdField::Number(number as u64); // At most 64 bits on every system that Rust knows.
+    usize, number => IdField::Number(number as u64); // A `usize` has at most 64 bits on every target of Rust.
     u128, number => IdField::Integer(number.into());
     i8, number => signed(number.into());
     i16, number => signed(number.into());

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 #[cfg(feature = "boulder")]
 use crate::limits::IdentifierSet;
 
-/// One field of an id that has several: of a pair or a triple. Made from the same types as an [`Id`](crate::Id).
+/// One field of an id that is a pair or a triple. A field converts from the same types as an [`Id`](crate::Id) of one field.
 ///
 /// # Example
 ///
@@ -24,7 +24,7 @@ pub enum IdField<'a> {
     Text(&'a str),
     /// A number from 0 to 2^64 - 1.
     Number(u64),
-    /// An integer of another range.
+    /// A negative integer, or one of a 128-bit type.
     Integer(WideInteger),
     /// An address. An IPv4-mapped IPv6 address stands for the IPv4 address.
     Address(IpAddr),
@@ -49,7 +49,7 @@ pub enum IdField<'a> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WideInteger {
-    /// Bytes, because a `u128` would align each [`Id`](crate::Id) to 16 bytes.
+    /// In bytes, the most significant first: a `u128` would align each [`Id`](crate::Id) to 16 bytes.
     magnitude: [u8; 16],
     is_negative: bool,
 }
@@ -74,7 +74,7 @@ impl WideInteger {
         self.is_negative
     }
 
-    /// Returns the negative number of this magnitude, or 0.
+    /// Returns the negative number with this magnitude; 0 for the magnitude 0.
     pub(crate) fn negative(magnitude: [u8; 16]) -> WideInteger {
         WideInteger { magnitude, is_negative: magnitude != [0; 16] }
     }

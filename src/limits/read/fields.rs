@@ -111,13 +111,13 @@ impl Field {
     }
 }
 
-/// The words of the field `shared`, numbered.
+/// The values of the field `shared`, each with the number that stands for it.
 pub(super) const SHARED: &[(&str, u64)] = &[("local", 0), ("leased", 1), ("exact", 2)];
 
-/// The words of the field `on_error`, numbered.
+/// The values of the field `on_error`, each with the number that stands for it.
 pub(super) const ON_ERROR: &[(&str, u64)] = &[("deny", 0), ("allow", 1), ("local", 2)];
 
-/// The fields of a shared limit.
+/// The fields that say how nodes share a limit.
 pub(super) const SHARING: [Field; 5] =
     [Field::Shared, Field::OnError, Field::Fraction, Field::For, Field::Lease];
 
@@ -126,9 +126,9 @@ pub(super) const SHARING: [Field; 5] =
 pub(super) struct Parameter<'e> {
     pub(super) line: u64,
     pub(super) key: Cow<'e, str>,
-    /// The parameter of a built-in algorithm that has this name.
+    /// The field with this name; `None` if no built-in algorithm has such a parameter.
     pub(super) field: Option<Field>,
-    /// A single value; else what it is instead, for messages.
+    /// The value if it is a scalar; else the kind of value that the file has there, for messages.
     pub(super) value: Result<Scalar<'e>, &'static str>,
 }
 
@@ -144,7 +144,7 @@ pub(super) enum FileAlgorithm {
     FixedWindow,
     TokenBucket,
     LeakyBucket,
-    /// A custom algorithm: its place among those that are registered.
+    /// A custom algorithm, by its position among the registered ones.
     Custom(usize),
 }
 
@@ -160,13 +160,13 @@ impl FileAlgorithm {
         named(name, ALGORITHMS).ok()
     }
 
-    /// Returns the name in files of a built-in algorithm.
+    /// Returns the name that files use for a built-in algorithm.
     pub(super) fn name(self) -> &'static str {
         ALGORITHMS.iter().find(|row| row.1 == self).map_or("gcra", |row| row.0)
     }
 
-    /// Returns the fields of its parameters; for leaky_bucket, those of both forms. A custom algorithm has none of these:
-    /// only the function that makes it knows its fields.
+    /// Returns the fields of the algorithm's parameters; for leaky_bucket, those of both forms. The list of a custom algorithm
+    /// is empty: only the function that makes the algorithm knows its fields.
     pub(super) fn parameters(self) -> &'static [Field] {
         use Field::{
             Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, Size,
@@ -213,13 +213,13 @@ fn allowed_names(given: &str, names: &[&str]) -> String {
 /// Parses a number from 1.
 pub(super) fn whole_number(scalar: &Scalar<'_>, field: Field) -> Result<u64, String> {
     match whole_number_or_0(scalar, field.allowed())? {
-        // Refused here, and not only by `Limit`, so that each field that is 0 is reported.
+        // `Limit` refuses a 0 as well, but only the first one. Here each field that is 0 gets its own fault.
         0 => Err("0: at least 1 is allowed".into()),
         number => Ok(number),
     }
 }
 
-/// Parses a number from 0: digits only, and nothing that YAML may read as something else.
+/// Parses a whole number from 0. Only plain digits are allowed: YAML readers may take other spellings for another value.
 pub(crate) fn whole_number_or_0(scalar: &Scalar<'_>, allowed: &str) -> Result<u64, String> {
     let text = &*scalar.text;
     if !scalar.is_plain() {

@@ -1,4 +1,5 @@
-//! Gives limits the indices, stamps and ends of a generation, so that a reload can follow on from the limits before it.
+//! Makes limits a generation: gives each limit the index that its name had in the generation before, the generation's stamp,
+//! and the ends of its overrides on the limiter's clock.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Stamp};
 
-/// An override, as a reload lists them.
+/// An override in the list that a reload makes of all overrides.
 pub(crate) struct OverrideById<'a> {
     pub(crate) limit: LimitIndex,
     pub(crate) format: IdFormat,
@@ -21,20 +22,21 @@ pub(crate) struct OverrideById<'a> {
     pub(crate) tag: LimitTag,
 }
 
-/// Converts an end to the limiter's clock, given one reading of that clock and of the system's, taken together.
+/// Converts the end of an override to the limiter's clock. The pair is a reading of that clock and one of the system's clock,
+/// taken together.
 fn end_on_clock(expires: Expiry, (now_ns, now): (u64, SystemTime)) -> u64 {
     let Some(end) = expires.time() else { return u64::MAX };
     match end.duration_since(now) {
         Ok(left) => u64::try_from(left.as_nanos()).map_or(u64::MAX, |ns| now_ns.saturating_add(ns)),
-        // The end is past. It is not before this reading, because up to now the bucket's debt was counted under the
-        // override.
+        // The end has passed. It still counts as this reading, not as an earlier time: until now the bucket was charged
+        // under the override.
         Err(_) => now_ns,
     }
 }
 
 impl Limits {
-    /// Makes these the limits of a generation. `clocks` are a reading of the limiter's clock and one of the system's,
-    /// taken together; without them no override ends.
+    /// Makes these the limits of a generation. `clocks` is a reading of the limiter's clock and one of the system's clock,
+    /// taken together; if it is `None`, no override ends.
     pub(crate) fn in_generation(
         mut self,
         number: u64,
@@ -52,13 +54,14 @@ impl Limits {
                 self.has_ends = true;
             }
         }
-        // A bucket that is full under an override that has ended may owe under the limit that applies since.
+        // The word alone does not tell any more whether a bucket is full: if an override has ended, its bucket may be full
+        // under the override and owe units under the limit that applies since.
         self.is_gcra &= !self.has_ends;
         self.find_shadows();
         self
     }
 
-    /// Returns the system's time at a reading of the limiter's clock, by the two readings that ends were converted by.
+    /// Converts a reading of the limiter's clock to the system's time, by the same two readings as the ends of overrides.
     pub(crate) fn system_time_at(&self, now_ns: u64) -> Option<SystemTime> {
         let (then_ns, then) = self.clocks?;
         match now_ns.checked_sub(then_ns) {
@@ -70,8 +73,9 @@ impl Limits {
     /// Gives these limits the indices that `before` has for their names, in a generation with this number. A name that
     /// is only in `before` keeps its index and limits nothing, because callers have handles for it.
     ///
-    /// The names of `forgotten` do not keep their indices. These are free once no bucket is counted under `before`: the
-    /// next reload gives them to new names. To the table that is a limit that comes back.
+    /// The indices of `forgotten` lose their names. They stay empty in this generation, because buckets are still counted
+    /// under `before`; the next reload gives them to new names. The table treats a new name at an old index like a limit
+    /// that was removed and comes back.
     pub(crate) fn following(
         mut self,
         before: &Limits,
@@ -105,8 +109,8 @@ impl Limits {
         self.with_entries(entries)
     }
 
-    /// Returns a value for each limit: that of its index in `values`, which has those of the limits `before`, if the
-    /// index had the same name there, else a new one.
+    /// Returns a value for each limit. `values` has the values of the limits `before`, by index. A limit keeps its value if
+    /// its index had the same name there; else it gets a new one.
     pub(crate) fn known_or_new<T: Clone>(
         &self,
         (before, values): (&Limits, &[T]),
@@ -125,7 +129,7 @@ impl Limits {
         std::mem::replace(&mut self.entries[index.0 as usize], Entry::unnamed())
     }
 
-    /// Replaces the entries. Entries without a name only take an index.
+    /// Replaces the entries. An entry without a name only fills its index: no look-up finds it by name.
     pub(super) fn with_entries(mut self, entries: Vec<Entry>) -> Limits {
         let named = entries.iter().enumerate().filter(|(_, entry)| !entry.name.is_empty());
         self.by_name = named.map(|(at, entry)| (entry.name.clone(), LimitIndex::new(at))).collect();
@@ -138,7 +142,7 @@ impl Limits {
         if self.store != other.store {
             return false;
         }
-        // Only one of them may know a name for which nothing is given.
+        // A name without a default and overrides makes no difference, so one set may have it and the other not.
         let has_all_of = |of: &Limits, other: &Limits| {
             let mut given = other.by_index().filter(|(_, entry)| entry.is_given());
             given.all(|(index, entry)| {

@@ -44,8 +44,8 @@ use crate::shared::calls::no_store;
 /// let exact = LimitOptions::default().shared(Shared::Exact);
 /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, exact)?.build();
 /// let store = Store::in_memory(Clock::system()); // or Store::connect(&StoreOptions::new("redis://...")?)?
-/// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()))?;
-/// let (one, other) = (node().shared("PerUser")?, node().shared("PerUser")?);
+/// let node = || Limiter::with_options(limits.clone(), LimiterOptions::default().store(store.clone()));
+/// let (one, other) = (node()?.shared("PerUser")?, node()?.shared("PerUser")?);
 /// assert_eq!(one.spend("alice", 3).await?.remaining(), Some(2));
 /// assert_eq!(other.spend("alice", 1).await?.remaining(), Some(1));
 /// assert!(other.refund("alice", 4).await?.allowed());

@@ -1,9 +1,15 @@
 //! Blocks of zeroed memory for segments, which go back to the system piece by piece.
 //!
-//! A table that reserves memory has blocks of its [arena](super::arena). Of the others, a block of
-//! 64 KiB or more is a mapping of its own, and a block of 8 KiB or more is cut from a
-//! [region](super::region). The heap has the rest. The heap alone pauses calls: clearing a used
-//! mebibyte took 0.1 ms, and one free made glibc return everything around the block, in 5 ms
+//! A block comes from one of four sources:
+//!
+//! - the table's [arena](super::arena), if the table has reserved memory and the arena has a free
+//!   block of this size;
+//! - a mapping of its own, from 64 KiB;
+//! - a part of a [region](super::region), from 8 KiB;
+//! - the heap, below 8 KiB, or if the block cannot come from a region or a mapping.
+//!
+//! With larger blocks from the heap, calls paused: to clear a used mebibyte took 0.1 ms, and one
+//! free took 5 ms, in which glibc returned all free memory around the block to the system
 //! (docs/internals/reclamation.md, "Where memory comes from").
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -30,7 +36,7 @@ enum Backing {
     Mapped(MappedBlock),
 }
 
-/// A mapping, whose first `left` bytes have not gone back to the system.
+/// A mapping. Its first `left` bytes are in use; the pages after them are back with the system.
 struct MappedBlock {
     mapping: MmapRaw,
     left: usize,
@@ -47,8 +53,8 @@ struct HeapBlock {
 unsafe impl Send for HeapBlock {}
 
 impl Block {
-    /// Two cache lines: the low bits of a segment's address are free for
-    /// [`SegmentPointer`](super::shard::SegmentPointer).
+    /// Two cache lines. So the low bits of a segment's address are 0, and
+    /// [`SegmentPointer`](super::shard::SegmentPointer) uses them.
     pub(super) const ALIGN: usize = 128;
 
     pub(super) fn from_arena(block: ArenaBlock) -> Block {
@@ -95,8 +101,8 @@ impl Block {
         if matches!(self.backing, Backing::Heap(_)) { 0 } else { self.bytes }
     }
 
-    /// Returns the bytes that [`shrink`](Block::shrink) has left: whole pages, if the block is a
-    /// mapping.
+    /// Returns the size of the block after all calls of [`shrink`](Block::shrink): whole pages, if
+    /// the block is a mapping.
     pub(super) fn left_bytes(&self) -> usize {
         match &self.backing {
             Backing::Arena(block) => block.used_bytes(),
@@ -105,9 +111,12 @@ impl Block {
         }
     }
 
-    /// Returns the whole pages among the last `bytes` of a mapping to the system, at least one
-    /// page; clears the last `bytes` of a block of an arena. `false` if no more than that is left,
-    /// or the system takes no part of a mapping: the caller then drops the block.
+    /// Frees the last `bytes` of the block. A mapping gives the whole pages among them back to the
+    /// system, at least one page; a block of an arena clears them.
+    ///
+    /// Returns `false`, and frees nothing, if that would leave no byte, if the block is of the heap
+    /// or of a region, or if the system does not take part of a mapping. The caller then drops the
+    /// block.
     pub(super) fn shrink(&mut self, bytes: usize) -> bool {
         let MappedBlock { mapping, left } = match &mut self.backing {
             Backing::Mapped(block) => block,
@@ -144,10 +153,10 @@ fn page_bytes() -> Option<usize> {
     None
 }
 
-/// Returns the whole pages between two offsets of a mapping to the system, and returns the offset
-/// of the first. `None` if there is no whole page, or the system refuses.
+/// Gives the whole pages between two offsets of a mapping back to the system. Returns the offset of
+/// the first of these pages; `None` if there is no whole page, or the system refuses.
 ///
-/// The length of the mapping stays: making it shorter takes 5 us for 64 KiB, and this takes 4 us.
+/// The mapping keeps its length: for 64 KiB this takes 4 us, and to shorten the mapping takes 5 us.
 ///
 /// # Safety
 ///
@@ -179,7 +188,8 @@ pub(super) unsafe fn give_back(_: &MmapRaw, _: usize, _: usize) -> Option<usize>
 }
 
 impl HeapBlock {
-    /// The alignment that allocators give without padding. They zero larger alignments by hand.
+    /// For this alignment the standard allocator gets zeroed memory, on 64-bit systems. For a larger
+    /// one it writes the zeroes itself. So `new` asks for this one, and adds the padding.
     const HEAP_ALIGN: usize = 16;
 
     fn new(bytes: usize) -> HeapBlock {

@@ -38,15 +38,17 @@ impl Table {
         self.shards.len()
     }
 
-    /// Calls `visit` with every word of one part that is not 0. Each is the key's word at some time
-    /// during the call, in the units of the limit that the tag beside the word names. A key whose
-    /// word comes to another slot during the call may be visited twice: a key that is dropped and
-    /// inserted again, or one whose override ends.
+    /// Calls `visit` with every word of one part that is not 0. The word is the key's word at some
+    /// time during the call, in the units of the limit that the tag names.
     ///
-    /// The scan may leave out keys without debt. These are keys that another call inserts after the
-    /// scan began, and keys that a sweep drops meanwhile: a dropped key owed nothing at the eviction
-    /// time floor, which the caller reads after the call. The scan only reads, and pins the thread
-    /// during the call.
+    /// A key may be visited twice if its word comes to another slot during the call. That happens if
+    /// the key is dropped and inserted again, or if its override ends.
+    ///
+    /// The scan may leave out a key that had no debt at some time during the call: a key that
+    /// another call inserts after the scan began, or a key that a sweep drops meanwhile. A dropped
+    /// key owed nothing at the eviction time floor, and the caller reads the floor after the call.
+    ///
+    /// The scan writes nothing. It pins the thread until it returns.
     pub(crate) fn scan(&self, part: usize, visit: &mut dyn FnMut(Fingerprint, LimitTag, u64)) {
         let guard = pin();
         let shard = &self.shards[part];
@@ -93,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Sets the eviction time floor of the table whose buckets this table takes over.
+    /// Raises the eviction time floor to that of the table whose buckets this table takes over.
     pub(crate) fn set_floor(&self, floor_ns: u64) {
         self.raise_floor(floor_ns);
     }
@@ -102,17 +104,20 @@ impl Table {
 /// Returns the fingerprint, the slot and the word of each key of a segment whose word is not 0,
 /// live or frozen.
 ///
-/// The slots of each key are read in the order of its search, in which its word may move when an
-/// override ends: first the slots from each key's home to the last slot of the segment, then, from
-/// the first slot on, those of the keys whose search goes on there.
+/// When an override ends, the word of its key moves forward in the key's search: from slot to slot
+/// up to the end of the segment, and on from the first slot. So the slots of each key are read in
+/// this order, and no move escapes the scan:
+///
+/// 1. All slots are read for the keys whose home is this slot or an earlier one.
+/// 2. The first slots are read once more, for the keys whose search went past the end.
 fn words<'g>(segment: Segment<'g>) -> impl Iterator<Item = (Fingerprint, &'g Slot, u64)> {
     let slots = move || (0..segment.slots()).map(move |at| (at, segment.slot(0, at)));
     let is_wrapped = move |at, fingerprint: Fingerprint| {
         !fault::active(Fault::ScanInOrder) && fingerprint.home(segment.log2()) > at
     };
     let before_the_end = words_of(slots()).filter(move |&(at, it)| !is_wrapped(at, it.0));
-    // A key whose search began near the end is in the first slots, before the first vacant one: a search ends there. A word that
-    // moves to that vacant slot meanwhile was read at its old place already.
+    // A search ends at the first vacant slot, so a key whose search went past the end is in front of
+    // that slot. If a word moves to that slot meanwhile, the scan has read it in its old slot.
     let from_the_start = slots().take_while(|(_, slot)| slot.contents() != SlotContents::Vacant);
     let wrapped = words_of(from_the_start).filter(move |&(at, it)| is_wrapped(at, it.0));
     let wrapped = wrapped.inspect(|_| coverage::hit(Race::ScannedWrapped));
@@ -133,8 +138,8 @@ fn words_of<'g>(
     })
 }
 
-/// Returns the current word of a key that the scan has `met` in the old segment. `None` if the key
-/// was dropped since.
+/// Returns the current slot and word of a key; `met` is the slot and the word in which the scan has
+/// found the key in the old segment. `None` if the key has been dropped since.
 fn moving<'g>(
     guard: &'g Guard,
     shard: &Shard,
@@ -147,14 +152,15 @@ fn moving<'g>(
         Lookup::Live(slot, word) | Lookup::Moved(slot, word) => Some((slot, word)),
     };
     arrived().or_else(|| {
-        // While the pointer is the same, the migration is under way, and no sweep drops a cell of
-        // the successor. So the word had not arrived when `arrived` searched for it.
+        // The pointer is the same, so the migration is still under way. During a migration no sweep
+        // drops a cell of the successor. So `arrived` has not found the key because its word had not
+        // arrived yet, and the word in the old segment counts.
         if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is_same(view) {
             coverage::hit(Race::ScannedMoving);
             return Some(met);
         }
-        // The migration is over. If the key is not in the successor, a sweep has dropped its cell,
-        // which was full.
+        // The migration is over, so the word has arrived. If the key is not in the successor, its
+        // bucket was full, and a sweep has dropped the cell.
         arrived()
     })
 }

@@ -67,7 +67,7 @@ pub(crate) fn number_of(client: &[u8]) -> u64 {
 
 impl Nodes {
     /// Starts `count` nodes for each way to share limits that the arguments ask for.
-    pub(crate) fn new(limits: &Limits, count: u8, args: &ReplayArgs) -> Nodes {
+    pub(crate) fn new(limits: &Limits, count: u8, args: &ReplayArgs) -> Result<Nodes, Error> {
         let ways = match args.shared {
             None => vec![Shared::Local, Shared::Leased, Shared::Exact],
             Some(SharedWay::Local) => vec![Shared::Local],
@@ -75,12 +75,13 @@ impl Nodes {
             Some(SharedWay::Exact) => vec![Shared::Exact],
         };
         let count = usize::from(count);
-        Nodes {
+        let start = |way| Way::new(limits, count, way);
+        Ok(Nodes {
             count,
             spread: args.spread.unwrap_or(Spread::Turn),
             requests: 0,
-            ways: ways.into_iter().map(|way| Way::new(limits, count, way)).collect(),
-        }
+            ways: ways.into_iter().map(start).collect::<Result<_, Error>>()?,
+        })
     }
 
     /// Finds the limits of the traffic on all nodes. Called before the first request.
@@ -125,27 +126,26 @@ impl Nodes {
 }
 
 impl Way {
-    fn new(limits: &Limits, count: usize, shared: Shared) -> Way {
+    fn new(limits: &Limits, count: usize, shared: Shared) -> Result<Way, Error> {
         let (clock, manual_clock) = Clock::manual();
         let store = Store::in_memory(clock.clone());
         // The store in memory takes the place of the file's, which is not asked.
         let start = |shared| {
             let options = LimiterOptions::default().clock(clock.clone()).store(store.clone());
             let limits = limits.clone().share_all(shared);
-            let limiter = Limiter::with_options(limits, options.max_keys(usize::MAX))
-                .expect("room for the limits of any file");
-            Node { limiter, limits: Vec::new() }
+            let limiter = Limiter::with_options(limits, options.max_keys(usize::MAX))?;
+            Ok::<_, Error>(Node { limiter, limits: Vec::new() })
         };
-        Way {
+        Ok(Way {
             shared,
             clock: manual_clock,
-            nodes: repeat_with(|| start(shared)).take(count).collect(),
-            single: start(Shared::Local),
+            nodes: repeat_with(|| start(shared)).take(count).collect::<Result<_, Error>>()?,
+            single: start(Shared::Local)?,
             store,
             allowed: 0,
             denied: 0,
             by_limit: PerLimit::default(),
-        }
+        })
     }
 
     fn spend(&mut self, node: usize, side: &Side, charges: &[LineCharge]) -> Result<(), Error> {

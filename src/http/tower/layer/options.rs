@@ -7,16 +7,23 @@ use crate::http::tower::outcome::OnRequest;
 use crate::http::tower::{Outcome, RateLimitBuilder};
 
 impl RateLimitBuilder {
-    /// Calls a function for every response, also for those of allowed requests, to add fields or to write a log.
-    /// `on_request` is called first, with the request and before the charge, and returns that function. Neither may block.
+    /// Calls a function with every response, of denied and of allowed requests, for example to add fields or to write a log.
     ///
-    /// The function may change the response's head, after the layer has written its fields. `Cache-Control` of a denial, and
-    /// of an inner layer's rejection, is `no-store` in any case. The function is not called for requests that the layer rejects, also if a permissive
-    /// layer serves them, or does not see because it is switched off, nor if no response comes. Behind a [permissive](RateLimitBuilder::permissive) layer it is called for
-    /// denials that are served.
+    /// The layer calls `on_request` with each request, before the charge. `on_request` returns the function that the layer
+    /// calls with the response. Neither may block.
     ///
-    /// A layer without it does no work for it. With it, each allowed request costs one more allocation, and one for the data
-    /// that the function takes from the request.
+    /// The function may change the head of the response: the layer has written its own fields by then. Only `Cache-Control` of
+    /// a denial, and of an inner layer's rejection, is `no-store` in any case. A [permissive](RateLimitBuilder::permissive)
+    /// layer calls the function also with the responses to requests that the limits deny.
+    ///
+    /// The function is not called
+    ///
+    /// - for a request that the layer rejects, even if the layer is permissive and so serves the request;
+    /// - while the layer is switched off;
+    /// - if no response comes.
+    ///
+    /// A layer without such a function does no work for it. With one, each request costs one more allocation, and a second one
+    /// if the function takes data from the request.
     ///
     /// # Example: a log of the clients that use their last unit
     ///
@@ -59,8 +66,9 @@ impl RateLimitBuilder {
         RateLimitBuilder { on_request: Some(on_request), ..self }
     }
 
-    /// Serves every request and only reports the limits' decision: as a [`Report`](crate::http::Report) in the request's
-    /// extensions, and in the response's fields without `Retry-After`. Requests that the limits allow are charged.
+    /// Serves every request, and only reports the limits' decision: to the service as a [`Report`](crate::http::Report) in the
+    /// request's extensions, and to the client in the response's fields, without `Retry-After`. Only requests that the limits
+    /// allow are charged.
     ///
     /// # Example
     ///
@@ -89,9 +97,10 @@ impl RateLimitBuilder {
     }
 
     /// Logs each request that this layer denies as an event (feature `tracing`): the method, the path, the names of the
-    /// limits that deny it, as clients see them, and the time until it would be allowed. Default: no events. A flood of
-    /// denied requests is a flood of events; [`LimiterOptions::log_denials`](crate::LimiterOptions::log_denials) logs some
-    /// of the denials, with their ids.
+    /// limits that deny the request, as clients see them, and the time until the limits would allow it. Default: no events.
+    ///
+    /// A flood of denied requests causes a flood of events.
+    /// [`LimiterOptions::log_denials`](crate::LimiterOptions::log_denials) logs only some of the denials, and with their ids.
     ///
     /// # Example
     ///
