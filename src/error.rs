@@ -148,8 +148,8 @@ impl Error {
         matches!(self.0.kind, Store | StoreCrowded | StoreLate | StoreOutage | StoreOverload)
     }
 
-    /// Whether the numbers of a limit are out of range, or the limits' `max_keys` are more than the limiter's, or a reload would take
-    /// away a limit in use.
+    /// Whether the numbers of a limit are out of range, the limits' `max_keys` are more than the limiter's, or a reload would
+    /// take away a limit in use.
     ///
     /// # Example
     ///

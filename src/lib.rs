@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A denied [`Decision`] has [`retry_in`](Decision::retry_in): the time after which the same call is allowed. An [`Id`] is
-//! text, a number, an address, or an account's number with one of these.
+//! text, a number, an address, bytes, a UUID, or two or three of these together.
 //!
 //! # Limits from YAML
 //!

@@ -1,4 +1,4 @@
-//! Constructors of the limits that count: fixed_window, token_bucket, leaky_bucket and its legacy form.
+//! Constructors of the limits that count: fixed_window, token_bucket, leaky_bucket and its older form.
 
 use std::time::Duration;
 

@@ -56,8 +56,8 @@ pub struct Limit {
     rule: Rule,
 }
 
-/// The parameters of a limit, by its algorithm. A limit of the legacy form, or one that a factor has scaled, has the
-/// parameters that it was converted to.
+/// The parameters of a limit, by its algorithm. A limit of [`from_sharkey`](Limit::from_sharkey), or one that a factor has
+/// scaled, has the parameters that it was converted to.
 ///
 /// # Example: read the parameters of a limit
 ///

@@ -273,7 +273,7 @@ impl RateLimitBuilder {
     /// There is no rule; a rule's limit belongs to another limiter; a field cannot contain a rule's name; a route does not
     /// begin with `/`; two rules write one field in two styles; an [`everyone`](crate::http::extract::everyone) has an id
     /// that the limit's format does not allow, or a [`client`](crate::http::extract::client) a limit whose format allows no
-    /// address.
+    /// address; a rule may ask a store: use `build_shared` for it.
     ///
     /// # Example
     ///

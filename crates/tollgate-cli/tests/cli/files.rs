@@ -113,3 +113,18 @@ fn limits_may_come_from_standard_input() {
         assert!(ran.stderr.contains("given for two files: one is allowed"), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn more_keys_than_a_table_can_have_are_a_fault() {
+    let dir = Sandbox::new();
+    dir.put("big.yml", "A: {burst: 1, count: 1, period: 1s, id: string, max_keys: 5000000000}");
+    dir.put("calls.jsonl", "");
+    for call in [
+        "replay --limits big.yml --trace calls.jsonl",
+        "explain --limits big.yml A a --trace calls.jsonl",
+    ] {
+        let ran = dir.run(call);
+        assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{ran:?}");
+        assert!(ran.stderr.contains("at most 4000000000"), "{ran:?}");
+    }
+}
