@@ -55,7 +55,7 @@ pub(crate) struct Grant {
     ended_ns: u64,
 }
 
-/// Units that a settlement or a cancel may have returned.
+/// Units that a settlement, a cancel or a batch may have returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Return {
     pub(crate) limit: usize,
@@ -126,6 +126,7 @@ struct Counts {
     settled_early: AtomicU64,
     cancelled: AtomicU64,
     batches: AtomicU64,
+    returning_batches: AtomicU64,
     blocks: AtomicU64,
     reloads: AtomicU64,
     files: AtomicU64,
@@ -233,11 +234,12 @@ impl Threads {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
         format!(
-            "{} calls, {} settled early, {} cancelled, {} batches, {} reloads, {} sweeps, {} files, {} blocks",
+            "{} calls, {} settled early, {} cancelled, {} batches, {} with returns, {} reloads, {} sweeps, {} files, {} blocks",
             of(&counts.calls),
             of(&counts.settled_early),
             of(&counts.cancelled),
             of(&counts.batches),
+            of(&counts.returning_batches),
             of(&counts.reloads),
             self.limiter.stats().steps,
             of(&counts.files),
@@ -399,11 +401,21 @@ impl Spender<'_> {
         let batch = all.limiter.batch(&members);
         let mut each: Vec<Decision> = Vec::new();
         let (said, asked) = first_reading(|| batch.spend_into(&mut each).unwrap());
+        let at = last_reading();
+        // A batch that is denied while it charges, or that meets a reload, returns its charges, for which it reads the clock
+        // again. Then it may have returned a unit of each bucket.
+        if asked != at {
+            for limit in limits.clone() {
+                let over_ns = self.all.origin.now();
+                let (id, units) = (ids[limit], 1);
+                self.returns.push(Return { limit, id, began_ns: asked, over_ns, units });
+            }
+            all.counts.returning_batches.fetch_add(1, Ordering::Relaxed);
+        }
         if !said.allowed() {
             return;
         }
-        // The last reading: a batch that meets a reload begins again.
-        let at = last_reading();
+        // The last reading decides: a batch that meets a reload begins again.
         for (limit, own) in limits.zip(each) {
             if own.remaining().is_some() {
                 self.grant(limit, ids[limit], asked, at, 1);
