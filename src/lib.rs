@@ -106,6 +106,7 @@
 //! | reloads | [`Limiter::reload`], [`CarryOver`](crate::reload::CarryOver), [`KeyedLimit::explain`]; with the feature `watch` `Limiter::watch` |
 //! | restarts | with the feature `snapshot` `Limiter::snapshot` and `Limiter::restore` |
 //! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
+//! | tests without sleeping | [`Clock::manual`] |
 //! | custom algorithms and clocks | [`Algorithm`](crate::algorithm::Algorithm), [`Limit::custom`], [`Clock`] |
 //! | HTTP | the module [`http`], with the features `http` and `tower` |
 //!
@@ -116,6 +117,7 @@
 //! - [Limits files](docs::limits_files): YAML, id formats, Boulder's names, overrides, `validate`, `explain`
 //! - [Limits in a configuration](docs::serde): sections of TOML, YAML, JSON and figment, by serde
 //! - [Batches](docs::batches): several limits as one, many ids in one call, the cap on keys
+//! - [Tenants](docs::tenants): limits by tenant, user and key at once
 //! - [Reload](docs::reload): new limits in a running program, watched files, `diff`
 //! - [Snapshots](docs::snapshots): buckets that survive a restart
 //! - [Waiting](docs::waiting): reservations, deadlines, estimates that are settled later

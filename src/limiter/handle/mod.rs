@@ -46,7 +46,7 @@ const GROUP: usize = 16;
 /// # use std::time::Duration;
 /// # use tollgate::{KeyedLimit, Limit};
 /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
-/// let users = KeyedLimit::new("PerUser", limit)?; // look it up once, and keep the handle
+/// let users = KeyedLimit::new("PerUser", limit)?; // make it once, and keep the handle
 /// assert_eq!(users.spend("alice", 1)?.remaining(), Some(4));
 /// assert_eq!(users.spend(4711, 1)?.remaining(), Some(4)); // a number is an id as well
 /// # Ok::<(), tollgate::Error>(())
