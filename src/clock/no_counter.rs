@@ -1,7 +1,7 @@
 //! Replaces the time-stamp counter on targets where the clock does not read it. The type has no value.
 
 #[derive(Clone)]
-pub(super) enum Counter {}
+pub(crate) enum Counter {}
 
 impl Counter {
     pub(super) fn new() -> Option<Counter> {

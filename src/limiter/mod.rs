@@ -47,8 +47,8 @@ use crate::util::time::system_now;
 
 /// Limits calls per id: holds the limits, a clock, and a bucket for every id that has spent.
 ///
-/// Clones share everything. No call waits for a background thread, and the limiter starts none by itself, except that of a
-/// [store](crate::limits::LimitEntry::shared) that its limits name. Without
+/// Clones share everything. No call waits for a background thread, and the limiter starts none by itself, except that of a store
+/// that its limits name. Without
 /// [`start_sweeper`](Limiter::start_sweeper) or [`sweep`](Limiter::sweep), buckets that are full again keep their
 /// memory.
 ///

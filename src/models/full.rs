@@ -32,7 +32,7 @@ impl AlgorithmKind {
             AlgorithmKind::Gcra => Limit::new(2, 2, full_in),
             AlgorithmKind::FixedWindow => Limit::fixed_window(2, full_in),
             AlgorithmKind::TokenBucket => Limit::token_bucket(2, 4, full_in),
-            AlgorithmKind::LeakyBucket => Limit::leaky_bucket(2, 2 / full_ms, MS),
+            AlgorithmKind::LeakyBucket => Limit::leaky_bucket(2, 2 / u64::from(full_ms), MS),
         };
         limit.unwrap()
     }

@@ -9,6 +9,7 @@ mod random;
 
 mod bound;
 mod clock;
+mod generations;
 mod threads;
 
 use std::time::{Duration, Instant};

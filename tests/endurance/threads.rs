@@ -10,6 +10,7 @@ use tollgate::reserve::{Receipt, Reservation};
 use tollgate::{Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::clock::{Origin, first_reading, last_reading};
+use super::generations::Generations;
 use super::random::Random;
 
 /// A limit of the run: its interval stays, its burst is one of two.
@@ -63,45 +64,6 @@ pub(crate) struct Return {
     pub(crate) began_ns: u64,
     pub(crate) over_ns: u64,
     pub(crate) units: u64,
-}
-
-/// The times at which a limit was changed.
-#[derive(Default)]
-pub(crate) struct Generations(Vec<Generation>);
-
-#[derive(Clone, Copy)]
-struct Generation {
-    /// The begin of the call that changed it, and its end.
-    began_ns: u64,
-    over_ns: u64,
-    /// The bursts of this generation and all before.
-    bursts: i128,
-}
-
-impl Generations {
-    fn add(&mut self, began_ns: u64, over_ns: u64, burst: u64) {
-        let before = self.0.last().map_or(0, |last| last.bursts);
-        self.0.push(Generation { began_ns, over_ns, bursts: before + i128::from(burst) });
-    }
-
-    /// The first generation that may decide a call at this time: until a change is complete, the one before
-    /// it.
-    pub(crate) fn first_at(&self, at_ns: u64) -> usize {
-        self.0.partition_point(|generation| generation.over_ns < at_ns).saturating_sub(1)
-    }
-
-    /// The last generation that may decide it.
-    pub(crate) fn last_at(&self, at_ns: u64) -> usize {
-        self.0.partition_point(|generation| generation.began_ns <= at_ns).saturating_sub(1)
-    }
-
-    /// The sum of the bursts of all generations before one.
-    pub(crate) fn bursts_before(&self, generation: usize) -> i128 {
-        match generation.checked_sub(1) {
-            Some(before) => self.0[before.min(self.0.len() - 1)].bursts,
-            None => 0,
-        }
-    }
 }
 
 /// The other threads' calls so far.
@@ -402,20 +364,16 @@ impl Spender<'_> {
         let mut each: Vec<Decision> = Vec::new();
         let (said, asked) = first_reading(|| batch.spend_into(&mut each).unwrap());
         let at = last_reading();
-        // A batch that is denied while it charges, or that meets a reload, returns its charges, for which it reads the clock
-        // again. Then it may have returned a unit of each bucket.
+        // A batch that returns its charges reads the clock again: it was denied while it charged, or met a reload.
         if asked != at {
-            for limit in limits.clone() {
-                let over_ns = self.all.origin.now();
-                let (id, units) = (ids[limit], 1);
-                self.returns.push(Return { limit, id, began_ns: asked, over_ns, units });
-            }
+            let over_ns = all.origin.now();
+            let back = |limit| Return { limit, id: ids[limit], began_ns: asked, over_ns, units: 1 };
+            self.returns.extend(limits.clone().map(back));
             all.counts.returning_batches.fetch_add(1, Ordering::Relaxed);
         }
         if !said.allowed() {
             return;
         }
-        // The last reading decides: a batch that meets a reload begins again.
         for (limit, own) in limits.zip(each) {
             if own.remaining().is_some() {
                 self.grant(limit, ids[limit], asked, at, 1);

@@ -204,7 +204,7 @@ fn charge_before_override_end_returns_nothing() {
 
 /// Seed 4737: a limiter restores a snapshot that lacks one of its limits. Batches charge that limit last.
 #[test]
-fn denied_batch_charges_a_restored_limiters_new_limit_last() {
+fn denied_batch_charges_new_limit_last() {
     let spec = at(4, limit(Fixed { limit: 31, window_ms: 600_000 }, vec![]));
     let ops = [
         Op::Snapshot,

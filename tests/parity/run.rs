@@ -104,8 +104,7 @@ pub(crate) struct Machine {
     began_s: i64,
     pub(crate) limiter: Limiter,
     pub(crate) handles: Vec<Option<KeyedLimit>>,
-    /// The limits that were there from the beginning of the limiter, or of the one whose snapshot it has restored. Batches
-    /// charge the others after the limit that denies.
+    /// The limits of the first limiter, or of the snapshot. Batches charge the others after the limit that denies.
     pub(crate) first: Vec<bool>,
     hand: ManualClock,
     /// The limiter's time when the manual clock is at its origin.
@@ -436,8 +435,7 @@ impl Machine {
     fn snapshot(&mut self) -> Result<(), String> {
         let file = self.file();
         self.limiter.snapshot(file).map_err(|error| format!("snapshot: {error}"))?;
-        let is_there = self.handles.iter().map(Option::is_some);
-        let first = self.first.iter().zip(is_there).map(|(first, is_there)| *first && is_there);
+        let first = self.first.iter().zip(&self.handles).map(|(first, it)| *first && it.is_some());
         self.saved = Some((self.oracle.clone(), self.ledger.clone(), first.collect()));
         Ok(())
     }
@@ -456,8 +454,7 @@ impl Machine {
         let after = SystemTime::now();
         let (limiter, restored) = restored.map_err(|error| format!("restore: {error}"))?;
         let elapsed = restored.elapsed.as_nanos() as i128;
-        (self.limiter, self.hand) = (limiter, hand);
-        (self.oracle, self.ledger, self.first) = saved;
+        (self.limiter, self.hand, (self.oracle, self.ledger, self.first)) = (limiter, hand, saved);
         // What callers hold belongs to the limiter before.
         (self.held, self.open) = (Held::default(), Vec::new());
         self.base = self.oracle.now + elapsed;

@@ -115,7 +115,7 @@ fn limits_may_come_from_standard_input() {
 }
 
 #[test]
-fn more_keys_than_a_table_can_have_are_a_fault() {
+fn more_keys_than_a_table_has() {
     let dir = Sandbox::new();
     dir.put("big.yml", "A: {burst: 1, count: 1, period: 1s, id: string, max_keys: 5000000000}");
     dir.put("calls.jsonl", "");
