@@ -4,5 +4,6 @@
 
 cargo fmt --all --check
 cargo fmt --manifest-path benches/rivals/Cargo.toml --check
+cargo fmt --manifest-path fuzz/Cargo.toml --check
 cargo fmt --manifest-path examples/frameworks/Cargo.toml --check
 cargo fmt --manifest-path tests/wasm/Cargo.toml --check

@@ -90,11 +90,13 @@ fn as_override(name: &str, format: &str, text: &str, normal: Option<&str>) {
     match Limits::from_yaml_with_overrides(&limits, &overrides) {
         Ok(limits) => {
             let normal = normal.unwrap_or_else(|| panic!("{name}: {text:?} is an override only"));
-            if limits.warnings(SystemTime::UNIX_EPOCH).iter().any(|it| it.kind == WarningKind::BelowDomain) {
+            let found = limits.limit_for(name, text).expect("an id").expect("numbers");
+            let warnings = limits.warnings(SystemTime::UNIX_EPOCH);
+            if warnings.iter().any(|it| it.kind == WarningKind::BelowDomain) {
                 assert_ne!(normal, text, "{name}: warned of a domain that is registered");
+                assert_eq!(found.burst(), 20, "{name}: {text:?} applies, and a warning says not");
                 return;
             }
-            let found = limits.limit_for(name, text).expect("an id").expect("numbers");
             assert_eq!(found.burst(), 7, "{name}: {text:?} does not match itself");
             // Two formats write the normal form differently: a set as its hash, and under domainOrCIDR the lowest
             // address of a prefix as that prefix.

@@ -63,6 +63,7 @@ pub(crate) fn compare(limits: &str, overrides: Option<&str>, by_file: &Result<Li
 fn by_serde_yaml(limits: &str, overrides: Option<&str>) -> Result<Limits, String> {
     let limits: Limits = serde_yaml::from_str(limits).map_err(|error| error.to_string())?;
     let Some(overrides) = overrides else { return Ok(limits) };
-    let overrides: Overrides = serde_yaml::from_str(overrides).map_err(|error| error.to_string())?;
+    let overrides: Overrides =
+        serde_yaml::from_str(overrides).map_err(|error| error.to_string())?;
     limits.with_overrides(&overrides).map_err(|error| error.to_string())
 }

@@ -25,7 +25,7 @@ fn found(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
     found.map_or_else(|error| error.to_string(), |address| address.to_string())
 }
 
-/// The client 10.9.9.9 is in the network of the proxy, 10.0.0.1, and invents what is left of its own address.
+/// The client 10.9.9.9 is in the network of the proxy, 10.0.0.1, and invents entries before its own address.
 #[cfg(feature = "tower")]
 #[test]
 fn client_in_proxys_network_keeps_its_bucket() {

@@ -160,7 +160,7 @@ fn obey(random: &mut Random, style: &Style, obeys: Obeys, only_windows: bool) ->
             let said = format!("{obeys:?} of {headers:?}: {}", world.text);
             let wait = wait(obeys, is_served, &headers, now);
             assert!(is_served || wait.is_some(), "no wait: {said}");
-            // What comes after an allowed call is told for one unit.
+            // After an allowed call, the fields tell the time to one more unit, whatever the call's cost.
             let Some(wait) = wait.filter(|_| !is_served || world.cost == 1) else { continue };
             // A time of day is rounded up as well, and was read a moment later than here.
             let slack = match obeys {

@@ -128,7 +128,7 @@ async fn rejections_are_counted_by_their_reason() {
         assert!(limiter.prometheus().contains(&line), "{line}");
     }
     assert!(limiter.prometheus().contains("tollgate_rejected_total{reason=\"store\"} 0\n"));
-    // A permissive layer counts what it would reject.
+    // A permissive layer counts the requests that it would reject.
     let key = Rule::new(limiter.limit("Text").unwrap(), extract::header(field("x-key")));
     let before = limiter.counters().rejected(RejectionKind::NoId);
     let builder = RateLimitLayer::builder(&limiter).rule(key).permissive(true);

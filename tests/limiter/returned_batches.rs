@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, KeyedLimit, Limit, Limiter, LimiterOptions};
@@ -29,6 +30,33 @@ fn with_late_denial(
         Limiter::with_options(limits(&[("Own", limit.clone()), ("Then", then)]), options).unwrap();
     let handles = ["Own", "Then"].map(|name| limiter.limit(name).unwrap());
     (limiter, handles)
+}
+
+/// A batch reads the clock, charges, and returns its unit after another call has charged. So the other call's unit counts
+/// from the batch's earlier reading, and a window that begins with the other call has the returned unit more than `burst` and
+/// what refills. The ledger of `tests/endurance` counts such returns.
+#[test]
+fn unit_of_a_denied_batch_counts_as_returned() {
+    let us = Duration::from_micros;
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let other = Arc::new(OnceLock::<KeyedLimit>::new());
+        let (in_between, other_hand) = (other.clone(), hand.clone());
+        let limit = Limit::new(4, 1, ms(1000)).unwrap();
+        let (limiter, [own, then]) = with_late_denial(&limit, options, move || {
+            other_hand.advance(us(10));
+            assert!(in_between.get().unwrap().spend("id", 1).unwrap().allowed());
+        });
+        other.set(own.clone()).unwrap();
+        let members = [own.member("id"), then.member("c")];
+        assert!(!limiter.batch(&members).spend().unwrap().allowed());
+        assert!(own.spend("id", 3).unwrap().allowed(), "{engine:?}: 4 in the window");
+        let retry_in = own.spend("id", 1).unwrap().retry_in();
+        assert_eq!(retry_in, ms(1000) - us(10), "{engine:?}: a fifth before a whole interval");
+        hand.advance(retry_in);
+        assert!(own.spend("id", 1).unwrap().allowed() && !own.spend("id", 1).unwrap().allowed());
+    }
 }
 
 #[test]

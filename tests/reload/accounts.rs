@@ -100,7 +100,7 @@ fn places_are_freed_once_beside_reloads() {
 
 /// Spends by each of many ids of one account. Returns the migrations that this made and the bytes that it
 /// added.
-fn spend_into(limiter: &Limiter, ids: u64) -> (u64, usize) {
+fn spend_each(limiter: &Limiter, ids: u64) -> (u64, usize) {
     let handle = limiter.limit(NAME).unwrap();
     let (before, mut most) = (limiter.stats(), 0);
     for at in 0..ids {
@@ -120,7 +120,7 @@ const MANY: u64 = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
 /// A table in which many ids of account 7 have spent.
 fn with_many(limits: Limits) -> (Limiter, tollgate::clock::ManualClock) {
     let (limiter, hand) = limiter(limits, Engine::LockFree);
-    spend_into(&limiter, MANY);
+    spend_each(&limiter, MANY);
     (limiter, hand)
 }
 
@@ -129,7 +129,7 @@ fn account_override_start_moves_no_other_cells() {
     in_own_process(|| {
         let (limiter, _hand) = with_many(limits(Some(hourly(10)), None));
         limiter.reload(limits(Some(hourly(10)), Some(hourly(1_000)))).unwrap();
-        assert_eq!(spend_into(&limiter, MANY), (0, 0), "migrations, and bytes more");
+        assert_eq!(spend_each(&limiter, MANY), (0, 0), "migrations, and bytes more");
         let handle = limiter.limit(NAME).unwrap();
         assert_eq!(left(&handle, "7:d0.com"), Some(1_000 - 100 - 1));
     });
@@ -145,12 +145,12 @@ fn account_override_end_moves_one_cell_each() {
         let builder = Limits::builder().limit(NAME, FORMAT, default).unwrap();
         let limits = builder.override_with(NAME, "7", of_account, ending).unwrap().build();
         let (limiter, hand) = with_many(limits);
-        spend_into(&limiter, MANY);
+        spend_each(&limiter, MANY);
         hand.advance(seconds(3602));
         let handle = limiter.limit(NAME).unwrap();
         assert_eq!(left(&handle, "7:d0.com"), Some(9), "2 of 1,000 are 1 of 10, rounded up");
         let bytes = limiter.stats().bytes;
-        let (migrations, more) = spend_into(&limiter, MANY);
+        let (migrations, more) = spend_each(&limiter, MANY);
         // Each moved cell takes another slot until its shard migrates to a segment of the same size: once,
         // or a few times where the shard was nearly full.
         assert!(migrations <= 4 * 768, "{migrations} migrations");
@@ -164,6 +164,6 @@ fn account_override_end_moves_one_cell_each() {
         assert!(left_bytes <= bytes + bytes / 8, "{left_bytes} after {bytes}");
         assert_eq!(left(&handle, "7:d0.com"), Some(8));
         // The second pass: the ids are known by then.
-        assert_eq!(spend_into(&limiter, MANY).0, 0);
+        assert_eq!(spend_each(&limiter, MANY).0, 0);
     });
 }

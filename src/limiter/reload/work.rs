@@ -56,7 +56,7 @@ struct Pass {
     bytes: usize,
 }
 
-fn spend_into(limiter: &Limiter) -> Pass {
+fn spend_each(limiter: &Limiter) -> Pass {
     let handle = limiter.limit(NAME).unwrap();
     let before = limiter.stats();
     let mut pass = Pass::default();
@@ -82,7 +82,7 @@ fn spend_into(limiter: &Limiter) -> Pass {
 fn calls_after_a_reload_do_a_bounded_work() {
     in_own_process(|| {
         let (limiter, hand) = limiter();
-        let grown = spend_into(&limiter);
+        let grown = spend_each(&limiter);
         assert!(grown.most_cells <= MAX_CELLS && grown.migrations > 0, "{grown:?}");
         let bytes = limiter.stats().bytes;
 
@@ -91,11 +91,11 @@ fn calls_after_a_reload_do_a_bounded_work() {
             limiter.reload_with(limits(Some((of(1000), end))), CarryOver::Units).unwrap();
         assert!(reloaded.changed);
         assert!(2 * limiter.stats().bytes <= 3 * bytes, "{:?}", limiter.stats());
-        let after = spend_into(&limiter);
+        let after = spend_each(&limiter);
         assert_eq!((after.most_cells, after.migrations, after.bytes), (0, 0, 0), "{after:?}");
 
         hand.advance(Duration::from_secs(3601));
-        let ended = spend_into(&limiter);
+        let ended = spend_each(&limiter);
         assert!(ended.most_cells <= MAX_CELLS, "{ended:?}");
         assert!(ended.cells >= ids(), "each id's word moves: {ended:?}");
         // If all shards migrated at the same time, the table would take 1.36 to 1.45 times the bytes.
@@ -136,13 +136,13 @@ fn names_that_went_cost_a_reload_nothing() {
 fn calls_beside_reloads_do_a_bounded_work() {
     in_own_process(|| {
         let (limiter, _hand) = limiter();
-        spend_into(&limiter);
+        spend_each(&limiter);
         let stop = Switch::new(false);
         let most_cells = thread::scope(|scope| {
             let spender = scope.spawn(|| {
                 let mut most_cells = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    most_cells = most_cells.max(spend_into_until(&limiter, &stop));
+                    most_cells = most_cells.max(spend_each_until(&limiter, &stop));
                 }
                 most_cells
             });
@@ -159,7 +159,7 @@ fn calls_beside_reloads_do_a_bounded_work() {
     });
 }
 
-fn spend_into_until(limiter: &Limiter, stop: &Switch) -> u64 {
+fn spend_each_until(limiter: &Limiter, stop: &Switch) -> u64 {
     let handle = limiter.limit(NAME).unwrap();
     let mut most_cells = 0;
     for at in (0..ids()).take_while(|_| !stop.load(Ordering::Relaxed)) {

@@ -4,7 +4,7 @@
 //!
 //! - the table's [arena](super::arena), if the table has reserved memory and the arena has a free
 //!   block of this size;
-//! - a mapping of its own, from 64 KiB;
+//! - a separate mapping, from 64 KiB;
 //! - a part of a [region](super::region), from 8 KiB;
 //! - the heap, below 8 KiB, or if the block cannot come from a region or a mapping.
 //!

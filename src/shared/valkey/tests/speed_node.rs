@@ -1,4 +1,4 @@
-//! Measures what a call of a handle costs its node, beside a plain client with a script of its own.
+//! Measures the time that a call of a handle takes on its node, beside a plain client that runs another script.
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
