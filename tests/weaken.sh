@@ -4,7 +4,8 @@
 # Every `Ordering::` stronger than Relaxed, outside of models and tests, becomes Relaxed, and an AcqRel
 # each of its halves, too. A mutant is caught when some model fails while it explores. Of each mutant the
 # models that reach the place are run, the short ones first, until one fails; with PATTERN, only mutants
-# whose line in the list matches it.
+# whose line in the list matches it. Which models reach a place is measured for 20 s a model: one that goes
+# on counts as long, with the places that it has reached by then.
 #
 # Fails on a mutant that no model catches and that tests/weaken.txt does not list with the reason, and on
 # one that is listed and caught; a listed one is shown to the models of up to 10 s alone. A mutant that no
@@ -62,8 +63,9 @@ model() {
     esac
 }
 
-# The models, unchanged and without their twins: seconds, tests, name, places that it reaches. Kept for as
-# long as the source is the same.
+# The models, unchanged and without their twins: seconds, tests, name, places that it reaches. A long one
+# stands there with `long` seconds, at the end. Kept for as long as the source is the same.
+long=1200
 list() { "$2" --list 2>/dev/null | sed -n "s/^\(.*$1.*\): test$/\1/p"; }
 measure() {
     local tests name started outcome seconds places
@@ -72,13 +74,16 @@ measure() {
         list 'reclaim::read_vs_retire' "$reclaim" | sed "s|^|$reclaim\t|"
     } | while IFS=$'\t' read -r tests name; do
         started=$EPOCHREALTIME
-        outcome=$(model "$name" "$tests" 199:Relaxed 3600)
-        if [ "$outcome" != passed ]; then
+        outcome=$(model "$name" "$tests" 199:Relaxed 20)
+        case $outcome in
+        passed) seconds=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }') ;;
+        "no end"*) seconds=$long ;;
+        *)
             cat "$log" >&2
             echo "$name: $outcome, with nothing weakened" >&2
             exit 1
-        fi
-        seconds=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+            ;;
+        esac
         places=$(sed -n 's/^place \([0-9]*\) reached$/\1/p' "$log" | sort -nu | paste -sd, )
         printf '%s\t%s\t%s\t,%s,\n' "$seconds" "$tests" "$name" "$places"
     done | sort -n >"$baseline"
@@ -89,7 +94,10 @@ if [ ! -e "$baseline" ] || [ "$sources" != "$(cat "$target/baseline.of" 2>/dev/n
     measure
     echo "$sources" >"$target/baseline.of"
 fi
-awk -F '\t' '{ printf "%7s s  %s\n", $1, $3; sum += $1 } END { printf "%7s s\n", sum }' "$baseline"
+awk -F '\t' -v long="$long" '
+    $1 == long { printf "   long    %s\n", $3; next }
+    { printf "%7s s  %s\n", $1, $3; sum += $1 }
+    END { printf "%7s s\n", sum }' "$baseline"
 
 # Why a model failed, in a line.
 why() { { grep -m 1 -A 1 "panicked at" "$log" || true; } | tail -n 1 | cut -c 1-80; }

@@ -32,7 +32,7 @@ impl Error {
     }
 
     /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.
-    /// Spends and checks fail so only for the last reason: otherwise the limit's
+    /// Spends, checks, partial grants, estimates and reservations fail so only for the last reason: otherwise the limit's
     /// [policy](crate::limits::LimitOptions::on_error) decides them.
     /// After a call that did not answer in time the buckets may be charged or not.
     pub fn is_store_failure(&self) -> bool {

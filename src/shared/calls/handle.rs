@@ -26,9 +26,9 @@ use crate::shared::calls::no_store;
 ///
 /// Each call fails as that of a [`KeyedLimit`]; and with [`Error::is_store_failure`] if the store has a text that is no bucket,
 /// or ends. If the store does not answer in time, or refuses all calls, the limit's
-/// [policy](crate::limits::LimitOptions::on_error) decides a spend or a check, and that is no error; the bucket in the store
-/// may be charged then or not. The calls that no policy can decide (refunds, resets, drains, blocks, settlements) fail with
-/// [`Error::is_store_failure`], and may have been made or not.
+/// [policy](crate::limits::LimitOptions::on_error) decides a spend, a check, a partial grant, an estimate or a reservation, and
+/// that is no error; the bucket in the store may be charged then or not. The calls that no policy can decide (refunds, resets,
+/// drains, blocks, settlements, explanations) fail with [`Error::is_store_failure`], and may have been made or not.
 ///
 /// # Example
 ///
