@@ -6,6 +6,9 @@ mod engines;
 mod features;
 mod field_options;
 mod fields;
+#[cfg(all(feature = "tower", feature = "valkey"))]
+#[path = "../support/full_size.rs"]
+mod full_size;
 mod grpc;
 mod guide;
 mod hops;

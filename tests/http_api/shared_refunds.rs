@@ -18,9 +18,13 @@ use tollgate::shared::{SharedLimit, SharedRateLimitLayer, Store, block_on};
 use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
+use crate::full_size::full_size;
 use crate::random::Random;
 
-const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
+/// The histories of each limit.
+fn histories() -> u64 {
+    full_size(125, 5_000)
+}
 
 type Answer = oneshot::Receiver<StatusCode>;
 type Responding = Pin<Box<dyn Future<Output = StatusCode>>>;
@@ -158,7 +162,7 @@ const TIMES_MS: [u64; 8] = [0, 1, 20, 50, 99, 100, 101, 300];
 
 #[test]
 fn refunds_in_the_store_equal_local_ones() {
-    for (limit, seed) in small().iter().flat_map(|limit| (0..HISTORIES).map(move |at| (limit, at)))
+    for (limit, seed) in small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
     {
         let mode = if seed % 4 == 0 { LimitMode::Shadow } else { LimitMode::Enforce };
         let (own, nodes, hand) = fronts(limit, &LimitOptions::default().mode(mode), Shared::Exact);
@@ -231,7 +235,7 @@ fn assert_within_bound(charges: &[(u64, u64)], refunds: &[(u64, u64)], calls: &[
 fn refunds_beside_leases_keep_the_bound() {
     let limit = Limit::new(50, 1, Duration::from_millis(100)).unwrap();
     let mut refunded = 0;
-    for seed in 0..HISTORIES {
+    for seed in 0..histories() {
         let (_, nodes, hand) = fronts(&limit, &LimitOptions::default(), Shared::Leased);
         let (mut random, mut now_ms) = (Random(seed), 0);
         let (mut charges, mut refunds): (Vec<(u64, u64)>, _) = (Vec::new(), Vec::new());
@@ -272,7 +276,7 @@ fn refunds_beside_leases_keep_the_bound() {
         }
         assert_within_bound(&charges, &refunds, &calls);
     }
-    assert!(refunded > HISTORIES, "{refunded}");
+    assert!(refunded > histories(), "{refunded}");
 }
 
 /// The lease of the next limit may end at the same time as that of the limit before.

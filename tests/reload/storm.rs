@@ -14,12 +14,10 @@ use super::support::{
 /// More reloads than the lowest bits of a limit tag tell apart.
 #[test]
 fn many_reloads_keep_buckets_and_memory() {
-    in_own_process(|| {
-        reload_5000_times();
-    });
+    in_own_process(|| reload_often(full_size(1_000, 5_000)));
 }
 
-fn reload_5000_times() {
+fn reload_often(times: u64) {
     for &engine in full_size(&ENGINES[..1], &ENGINES) {
         let (limiter, _hand) = limiter(limits(&[("A", hourly(10))]), engine);
         let a = limiter.limit("A").unwrap();
@@ -27,12 +25,12 @@ fn reload_5000_times() {
             assert!(a.spend(format!("id {i}").as_str(), 1 + i % 10).unwrap().allowed());
         }
         let mut bytes = Vec::new();
-        for round in 1..=5000 {
+        for round in 1..=times {
             let period = seconds(if round % 2 == 0 { 3600 } else { 7200 });
             let limit = Limit::new(10, 10, period).unwrap();
             let reloaded = limiter.reload(limits(&[("A", limit)])).unwrap();
             assert_eq!(reloaded.generation, round);
-            if round % 1000 == 0 {
+            if round.is_multiple_of(times / 5) {
                 sweep_all(&limiter);
                 bytes.push(limiter.stats().bytes);
             }

@@ -3,6 +3,8 @@
 #![cfg(feature = "valkey")]
 
 mod explained;
+#[path = "../support/full_size.rs"]
+mod full_size;
 mod handles;
 mod meet;
 mod nodes;

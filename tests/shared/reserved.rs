@@ -10,10 +10,14 @@ use tollgate::reserve::{Receipt, Reservation, ReserveError};
 use tollgate::shared::{SharedLimit, SharedReceipt, SharedReservation, block_on};
 
 use super::*;
+use crate::full_size::full_size;
 use crate::random::Random;
 
 /// More in a build that is optimized.
-const HISTORIES: u64 = if cfg!(debug_assertions) { 1_000 } else { 20_000 };
+/// The histories of each limit.
+fn histories() -> u64 {
+    full_size(200, 10_000)
+}
 
 /// One limit of each algorithm, small, so that calls of a history meet.
 fn small() -> [Limit; 4] {
@@ -203,7 +207,7 @@ impl Drop for Calls {
 
 #[test]
 fn shared_charges_settle_as_local_ones() {
-    for (limit, seed) in small().iter().flat_map(|limit| (0..HISTORIES).map(move |at| (limit, at)))
+    for (limit, seed) in small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
     {
         let (is_shadow, has_factors) = (seed % 3 == 0, seed % 2 == 0);
         let mode = if is_shadow { LimitMode::Shadow } else { LimitMode::Enforce };
@@ -243,7 +247,7 @@ fn assert_within_bound(grants: &[Grant], returns: &[(usize, u64)], calls: &[Stri
 fn cancels_in_any_order_keep_the_bound() {
     let limit = &small()[0];
     let mut cancelled = 0;
-    for seed in 0..4 * HISTORIES {
+    for seed in 0..4 * histories() {
         let (clock, hand) = Clock::manual();
         let store = Store::in_memory(clock.clone());
         let limits = || {
@@ -308,7 +312,7 @@ fn cancels_in_any_order_keep_the_bound() {
         }
         assert_within_bound(&grants, &returns, &calls);
     }
-    assert!(cancelled > HISTORIES);
+    assert!(cancelled > histories());
 }
 
 /// A node of a shared limit of 5 units, one a minute, and the hand of its clock.

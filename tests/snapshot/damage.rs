@@ -46,7 +46,7 @@ fn assert_refused(path: &Path, restored: Result<u64, Error>, what: &str) {
 
 #[test]
 fn every_cut_is_found() {
-    for engine in ENGINES {
+    for &engine in full_size(&ENGINES[..1], &ENGINES) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
         let whole = ten_kilobytes(engine, &path);
@@ -63,7 +63,7 @@ fn every_cut_is_found() {
 
 #[test]
 fn every_flipped_bit_is_found() {
-    for engine in ENGINES {
+    for &engine in full_size(&ENGINES[..1], &ENGINES) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
         let whole = ten_kilobytes(engine, &path);

@@ -162,7 +162,7 @@ fn moving_time_admits_exactly_burst_plus_refill() {
 
 #[test]
 fn sweep_gives_older_clock_nothing() {
-    let steps: u64 = full_size(2_000, 20_000);
+    let steps: u64 = full_size(500, 20_000);
     // A clock that lets other threads run after it was read, so that a caller often has an old time.
     let time_ns = Arc::new(AtomicU64::new(0));
     let read = time_ns.clone();

@@ -54,28 +54,28 @@ fn growth_keeps_buckets_and_sweeps_free_memory() {
 }
 
 fn grow_and_shrink() {
-    const KEYS: u64 = 300_000;
+    let keys: u64 = support::full_size(100_000, 300_000);
     let (limiter, hand) = limiter(LimiterOptions::default());
     let a = limiter.limit("A").unwrap();
     let empty = limiter.stats().bytes;
-    for id in 0..KEYS {
+    for id in 0..keys {
         assert!(spend(&a, id));
         assert_eq!(a.check(id / 2, 1).unwrap().remaining(), Some(BURST - 2), "{} of {id}", id / 2);
     }
     let grown = limiter.stats();
-    assert_eq!(grown.cells, KEYS as usize);
-    assert!(grown.migrations > 0 && grown.bytes / (KEYS as usize) < 110, "{grown:?}");
-    for id in 0..KEYS {
+    assert_eq!(grown.cells, keys as usize);
+    assert!(grown.migrations > 0 && grown.bytes / (keys as usize) < 110, "{grown:?}");
+    for id in 0..keys {
         assert_eq!(drain(&a, id), BURST - 1, "{id}");
     }
     hand.advance(BURST as u32 * SECOND);
     // Half of the keys are charged again before the sweep.
-    for id in (0..KEYS).step_by(2) {
+    for id in (0..keys).step_by(2) {
         assert!(spend(&a, id), "{id}");
     }
     sweep_all(&limiter);
-    assert_eq!(limiter.stats().cells, KEYS as usize / 2);
-    for id in 0..KEYS {
+    assert_eq!(limiter.stats().cells, keys as usize / 2);
+    for id in 0..keys {
         assert_eq!(drain(&a, id), BURST - (id + 1) % 2, "{id}");
     }
     hand.advance(BURST as u32 * SECOND);
