@@ -163,18 +163,19 @@ impl Machine {
         machine.first = machine.handles.iter().map(Option::is_some).collect();
         machine.oracle.terms = machine.with_ends(&start.spec, now, (before, SystemTime::now()));
         machine.note_rules(now);
-        for (handle, id) in machine.handles.iter().zip(FIRST_IDS) {
-            if let Some(handle) = handle {
-                let largest = Factor::from_millionths(LARGEST_FACTOR);
-                let _ = handle.scaled(largest).check(id, 0).unwrap();
-            }
-        }
         machine
     }
 
+    /// Finds the handles of the limits that are there, and uses the largest factor with each.
     fn find_handles(&mut self) {
         let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
+        let largest = Factor::from_millionths(LARGEST_FACTOR);
+        for (handle, id) in self.handles.iter().zip(FIRST_IDS) {
+            if let Some(handle) = handle {
+                let _ = handle.scaled(largest).check(id, 0).unwrap();
+            }
+        }
     }
 
     pub(crate) fn now(&self) -> i128 {

@@ -43,7 +43,8 @@ pub(crate) const DENIES: &str = "Zdenies";
 /// For each limit an id that no operation uses. With it a run uses its largest factor first.
 pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none:0"];
 
-/// The largest factor of a call. A run uses it first, so that no sweep comes before the limiter knows it.
+/// The largest factor of a call. A run uses it first for each limit, also for one that a reload brings, so that no sweep comes
+/// before the limiter knows it.
 pub(crate) const LARGEST_FACTOR: u64 = 3_000_000;
 
 impl TestLimit {
