@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All checks: the gate, then the long ones; for a release, and before an issue is resolved. The long ones run in three lanes
 # beside each other, and the benches alone at the end: on two processors two to three hours in all.
-# Prints each check's own closing lines. A lane ends with its first check that fails. `ci/full.sh long` leaves out the gate.
+# Prints each check's own closing lines. A lane ends with its first check that fails. `ci/full.sh long` leaves out the gate;
+# `ci/full.sh tests`, `models`, `instrumented` or `benches` runs that lane alone.
 . "$(dirname "$0")/common.sh"
 step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
@@ -59,7 +60,30 @@ instrumented() {
     ci/sanitize.sh tsan
 }
 
-[ "${1:-}" = long ] || .ci/run
+# What measures, with nothing beside it.
+benches() {
+    step "benches at full size"
+    local bin rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
+    "${rivals[@]}" --
+    for bin in memory pauses snapshot; do
+        "${rivals[@]}" --bin "$bin"
+    done
+    "${rivals[@]}" --features boulder --bin reload -- --keys 1000000
+}
+
+case ${1:-} in
+tests | models | instrumented | benches)
+    "$1"
+    step "done"
+    exit
+    ;;
+long) ;;
+"") .ci/run ;;
+*)
+    echo "ci/full.sh [long | tests | models | instrumented | benches]" >&2
+    exit 2
+    ;;
+esac
 
 # The first lane prints as it goes, the others when all have ended.
 logs=$(mktemp -d)
@@ -76,11 +100,5 @@ wait "${lanes[2]}" || { status=1 && echo "FAILED: the last check of the sanitize
 cat "$logs"/*
 [ "$status" = 0 ] || exit 1
 
-step "benches at full size"
-rivals=(cargo run --release --quiet --manifest-path benches/rivals/Cargo.toml)
-"${rivals[@]}" --
-for bin in memory pauses snapshot; do
-    "${rivals[@]}" --bin "$bin"
-done
-"${rivals[@]}" --features boulder --bin reload -- --keys 1000000
+benches
 step "done"
