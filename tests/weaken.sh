@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 pattern=${1:-}
-# A model that takes so many seconds more than thrice its time unchanged is given up.
+# A model that takes so many seconds more than thrice its time unchanged is given up; a long one after an hour.
 patience=${WEAKEN_PATIENCE:-60}
 root=$PWD
 target=${CARGO_TARGET_DIR:-target/weaken}
@@ -64,8 +64,8 @@ model() {
 }
 
 # The models, unchanged and without their twins: seconds, tests, name, places that it reaches. A long one
-# stands there with `long` seconds, at the end. Kept for as long as the source is the same.
-long=1200
+# stands there with `long` in place of the seconds, at the end. Kept for as long as the source is the same.
+long=99999
 list() { "$2" --list 2>/dev/null | sed -n "s/^\(.*$1.*\): test$/\1/p"; }
 measure() {
     local tests name started outcome seconds places
@@ -108,17 +108,27 @@ while IFS=$'\t' read -r place file line function which weaker; do
     name="$file $function $which $weaker"
     [[ "$name" =~ $pattern ]] || continue
     listed=$(sed -n "s|^$name: ||p" "$root/tests/weaken.txt")
-    by= gave_up=
-    while IFS=$'\t' read -r seconds tests model _; do
-        [ -z "$listed" ] || [ "${seconds%.*}" -lt 10 ] || break
-        limit=$(awk -v s="$seconds" -v p="$patience" 'BEGIN { printf "%d", 3 * s + p }')
-        outcome=$(model "$model" "$tests" "$place:$weaker" "$limit")
-        case $outcome in
-        caught) by=$model && break ;;
-        passed) ;;
-        *) gave_up+=" $model ($outcome)" ;;
-        esac
-    done < <(grep -F ",$place," "$baseline")
+    # The short models, and the long ones for a minute; then those of the long ones that did not end, for longer.
+    for patience_of_long in 60 600 3600; do
+        by= gave_up=
+        while IFS=$'\t' read -r seconds tests model _; do
+            [ -z "$listed" ] || [ "${seconds%.*}" -lt 10 ] || break
+            if [ "$seconds" = "$long" ]; then
+                limit=$patience_of_long
+            elif [ "$patience_of_long" = 60 ]; then
+                limit=$(awk -v s="$seconds" -v p="$patience" 'BEGIN { printf "%d", 3 * s + p }')
+            else
+                continue
+            fi
+            outcome=$(model "$model" "$tests" "$place:$weaker" "$limit")
+            case $outcome in
+            caught) by=$model && break ;;
+            passed) ;;
+            *) gave_up+=" $model ($outcome)" ;;
+            esac
+        done < <(grep -F ",$place," "$baseline")
+        [ -z "$by" ] && [ -n "$gave_up" ] || break
+    done
     if [ -n "$by" ]; then
         said="caught by $by: $(why)"
         caught=$((caught + 1))

@@ -162,7 +162,8 @@ const TIMES_MS: [u64; 8] = [0, 1, 20, 50, 99, 100, 101, 300];
 
 #[test]
 fn refunds_in_the_store_equal_local_ones() {
-    for (limit, seed) in small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
+    for (limit, seed) in
+        small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
     {
         let mode = if seed % 4 == 0 { LimitMode::Shadow } else { LimitMode::Enforce };
         let (own, nodes, hand) = fronts(limit, &LimitOptions::default().mode(mode), Shared::Exact);

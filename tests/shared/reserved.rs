@@ -207,7 +207,8 @@ impl Drop for Calls {
 
 #[test]
 fn shared_charges_settle_as_local_ones() {
-    for (limit, seed) in small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
+    for (limit, seed) in
+        small().iter().flat_map(|limit| (0..histories()).map(move |at| (limit, at)))
     {
         let (is_shadow, has_factors) = (seed % 3 == 0, seed % 2 == 0);
         let mode = if is_shadow { LimitMode::Shadow } else { LimitMode::Enforce };

@@ -1,6 +1,6 @@
 //! Parses a rule of the arguments, and finds the id and the cost of a line of a log.
 //!
-//!     LIMIT=FIELD[?][+FIELD[?]]...[,WORD=VALUE]...
+//!     LIMIT=FIELD[?][+FIELD[?]]...[,WORD=VALUE]...[,WORD!=VALUE]...
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,10 +20,17 @@ pub(crate) struct Rule {
     /// The rule applies if the line has each of these, with a text that is not empty.
     present: Vec<Source>,
     cost: Cost,
-    /// The rule applies if each of these has one of its values.
-    only: Vec<(Source, Vec<String>)>,
-    /// The rule applies if the path is one of these; empty: to all paths.
+    /// The rule applies if the path is one of these, where there are any, and if each field has one of its values.
+    chosen: Words,
+    /// The rule does not apply if the path is one of these, or a field has one of its values.
+    left_out: Words,
+}
+
+/// What the words of a rule say of a line: paths, and fields with values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Words {
     paths: Vec<Path>,
+    values: Vec<(Source, Vec<String>)>,
 }
 
 /// A part of a line.
@@ -81,49 +88,38 @@ impl Rule {
             id,
             present,
             cost: Cost::Units(1),
-            only: Vec::new(),
-            paths: Vec::new(),
+            chosen: Words::default(),
+            left_out: Words::default(),
         };
         let mut has_cost = false;
         for word in words {
-            let value = |name: &str| word.strip_prefix(name)?.strip_prefix('=');
-            if let Some(text) = value("cost") {
+            let (name, value) = word.split_once('=').ok_or_else(|| unknown_word(word))?;
+            let left_out = name.strip_suffix('!');
+            if name == "cost" {
                 if has_cost {
                     let word = Escaped(word);
                     return Err(format!("{word}: the rule has a cost already, and one is allowed"));
                 }
                 has_cost = true;
-                rule.cost = Cost::parse(text)?;
-            } else if let Some(path) = value("path") {
-                rule.paths.push(Path::parse(path, Rest::Anything)?);
-            } else if let Some(route) = value("route") {
-                rule.paths.push(Path::parse(route, Rest::Nothing)?);
-            } else {
-                let (source, value) = word.split_once('=').ok_or_else(|| unknown_word(word))?;
-                let source = Source::parse(source).map_err(|_| unknown_word(word))?;
-                match rule.only.iter_mut().find(|(known, _)| *known == source) {
-                    Some((_, values)) => values.push(value.to_owned()),
-                    None => rule.only.push((source, vec![value.to_owned()])),
-                }
+                rule.cost = Cost::parse(value)?;
+                continue;
             }
+            let words = if left_out.is_some() { &mut rule.left_out } else { &mut rule.chosen };
+            words.add(left_out.unwrap_or(name), value, word)?;
         }
         Ok(rule)
     }
 
     /// Returns whether the rule applies to a line.
     pub(crate) fn applies(&self, entry: &Entry<'_>) -> bool {
-        let has = |source: &Source, values: &[String]| {
-            let found = source.find(entry);
-            found.is_some_and(|found| values.iter().any(|value| value.as_bytes() == &*found))
-        };
-        let is_path = || {
-            let target = entry.field(Field::Path);
-            target.is_some_and(|target| self.paths.iter().any(|path| path.is_of(path_of(&target))))
-        };
         let is_present = |source: &Source| source.find(entry).is_some_and(|it| !it.is_empty());
+        let has = |(source, values): &(Source, Vec<String>)| has_one_of(entry, source, values);
+        let (chosen, left_out) = (&self.chosen, &self.left_out);
         self.present.iter().all(is_present)
-            && self.only.iter().all(|(source, values)| has(source, values))
-            && (self.paths.is_empty() || is_path())
+            && chosen.values.iter().all(has)
+            && (chosen.paths.is_empty() || chosen.has_path(entry))
+            && !left_out.values.iter().any(has)
+            && !left_out.has_path(entry)
     }
 
     /// Returns the id and the cost that a line charges. The error names the missing field.
@@ -158,8 +154,9 @@ impl Rule {
             Cost::Units(_) => None,
             Cost::Of(source) => Some(source),
         };
-        let only = self.only.iter().map(|(source, _)| source);
-        self.id.iter().chain(only).chain(cost).any(|source| matches!(source, Source::Key(_)))
+        let values = self.chosen.values.iter().chain(&self.left_out.values);
+        let values = values.map(|(source, _)| source);
+        self.id.iter().chain(values).chain(cost).any(|source| matches!(source, Source::Key(_)))
     }
 
     /// Returns the names of the id's fields, for messages.
@@ -175,9 +172,37 @@ impl fmt::Display for Rule {
     }
 }
 
+impl Words {
+    /// Adds a path, a route, or a value of a field, as `word` has it.
+    fn add(&mut self, name: &str, value: &str, word: &str) -> Result<(), String> {
+        match name {
+            "path" => self.paths.push(Path::parse(value, Rest::Anything)?),
+            "route" => self.paths.push(Path::parse(value, Rest::Nothing)?),
+            _ => {
+                let source = Source::parse(name).map_err(|_| unknown_word(word))?;
+                match self.values.iter_mut().find(|(known, _)| *known == source) {
+                    Some((_, values)) => values.push(value.to_owned()),
+                    None => self.values.push((source, vec![value.to_owned()])),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_path(&self, entry: &Entry<'_>) -> bool {
+        let target = entry.field(Field::Path);
+        target.is_some_and(|target| self.paths.iter().any(|path| path.is_of(path_of(&target))))
+    }
+}
+
+fn has_one_of(entry: &Entry<'_>, source: &Source, values: &[String]) -> bool {
+    let found = source.find(entry);
+    found.is_some_and(|found| values.iter().any(|value| value.as_bytes() == &*found))
+}
+
 fn unknown_word(word: &str) -> String {
     format!(
-        "unknown word {}: path=/PREFIX, route=/ROUTE, FIELD=VALUE, cost=FIELD and cost=UNITS are allowed",
+        "unknown word {}: path=/PREFIX, route=/ROUTE, FIELD=VALUE, these with != in place of =, cost=FIELD and cost=UNITS are allowed",
         quoted(word, MAX_CHARS)
     )
 }
@@ -349,6 +374,10 @@ mod tests {
             "route=/users/{*rest}",
             "route=/x,route=/{a}/{b}",
             "route=/x,path=/users,method=POST,status=200",
+            "path!=/user",
+            "path=/users,route!=/users",
+            "method!=GET,user!=x",
+            "method=POST,status!=404",
         ] {
             assert!(charge(&format!("client,{rule}")).is_some(), "{rule}");
         }
@@ -365,10 +394,15 @@ mod tests {
             "user=x",
             "method=POST,status=404",
             "path=/users,method=GET",
+            "path!=/users",
+            "path=/users,route!=/users/{id}",
+            "method!=GET,method!=POST",
+            "method=POST,status!=200",
         ] {
             assert!(charge(&format!("client,{rule}")).is_none(), "{rule}");
         }
         assert!(charge("client,.tenant=a:b\\c").is_some());
+        assert!(charge("client,.tenant!=a:b\\c").is_none());
         assert_eq!(charge(".tenant?"), Some(Ok(("a:b\\c".into(), 1))));
         for rule in ["user?", "client+user?", ".x?", ".empty?"] {
             assert!(charge(rule).is_none(), "{rule}");
@@ -403,6 +437,8 @@ mod tests {
             ("A=client,cost=bytes,path=/,cost=bytes", "cost=bytes: the rule has a cost already"),
             ("A=client,cost=many", "unknown field \"many\""),
             ("A=client,cost=-1", "unknown field \"-1\""),
+            ("A=client,cost!=1", "unknown word \"cost!=1\""),
+            ("A=client,path!=api", "\"api\": a path begins with a slash"),
         ] {
             let error = Rule::parse(rule).unwrap_err();
             assert!(error.contains(part), "{rule}: {error}");

@@ -24,8 +24,9 @@ pub(crate) struct Traffic {
     /// and FIELD? leaves out the lines that lack the field
     ///
     /// Words after the fields, with commas between them, say more. path=/PREFIX, route=/ROUTE/{ID} and FIELD=VALUE, such
-    /// as method=POST, choose the lines that the rule applies to; given twice, a word means either. cost=FIELD or
-    /// cost=UNITS sets the cost of a line. Example: --rule SlidesPerClient=client,method=GET,path=/presentations
+    /// as method=POST, choose the lines that the rule applies to; given twice, a word means either. With != in place of
+    /// =, such as path!=/health, a word leaves its lines out. cost=FIELD or cost=UNITS sets the cost of a line. Example:
+    /// --rule SlidesPerClient=client,method=GET,path=/presentations
     #[arg(
         long = "rule",
         id = "rules",
