@@ -1,5 +1,6 @@
 //! A validated limit: the algorithm of an operator's choice with its parameters.
 
+mod at_most;
 pub(crate) mod carry_over;
 mod counted;
 mod custom;
@@ -27,6 +28,7 @@ pub(crate) use counted::whole_of_decimal;
 /// | made by | in any interval of length `t`, the admitted cost less refunds is at most |
 /// |---|---|
 /// | [`new`](Limit::new), gcra: the default | `burst + t / emission_interval` |
+/// | [`at_most`](Limit::at_most), also gcra | `n`, if `t` is at most the window |
 /// | [`fixed_window`](Limit::fixed_window) | `limit`, if the interval is in one window |
 /// | [`token_bucket`](Limit::token_bucket) | `limit`, if it is in one window, and `burst + t * (limit - burst) / window` if it begins with it |
 /// | [`leaky_bucket`](Limit::leaky_bucket) | `size + ceil(t / drip_rate) * drip_size` |
@@ -56,8 +58,8 @@ pub struct Limit {
     rule: Rule,
 }
 
-/// The parameters of a limit, by its algorithm. A limit of [`from_sharkey`](Limit::from_sharkey), or one that a factor has
-/// scaled, has the parameters that it was converted to.
+/// The parameters of a limit, by its algorithm. A limit of [`from_sharkey`](Limit::from_sharkey) or
+/// [`at_most`](Limit::at_most), or one that a factor has scaled, has the parameters that it was converted to.
 ///
 /// # Example: read the parameters of a limit
 ///

@@ -1,6 +1,7 @@
 //! The algorithms: laws, naive second implementations, recorded answers of PlugLimit, Sharkey and Boulder,
 //! and a custom algorithm.
 
+mod at_most;
 mod boulder_sequences;
 mod bounds;
 mod custom;
@@ -10,6 +11,8 @@ mod laws;
 mod naive;
 mod oracles;
 mod pluglimit;
+#[path = "../support/random.rs"]
+mod random;
 mod sharkey;
 #[path = "../support/mod.rs"]
 mod support;

@@ -38,6 +38,40 @@ fn each_has_its_numbers() {
 }
 
 #[test]
+fn at_most_is_a_gcra_limit() {
+    let text = "\
+A: {algorithm: at_most, limit: 100, window: 60s, burst: 10, id: string}
+A:vip: {limit: 1000, window: 60s, burst: 100}
+B: {algorithm: at_most, limit: 3, window: 1s, burst: 1, id: string, shadow: {limit: 2, window: 1s, burst: 1}}
+";
+    let limits = read(text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(of(&limits, "A", "a"), Limit::at_most(100, MINUTE, 10).ok());
+    assert_eq!(of(&limits, "A", "vip"), Limit::at_most(1000, MINUTE, 100).ok());
+    assert_eq!(of(&limits, "B", "a"), Limit::at_most(3, SECOND, 1).ok());
+    for (text, faults) in [
+        (
+            "A: {algorithm: at_most, limit: 5, window: 1s, id: string}",
+            "1: A: no burst: a whole number from 1 is wanted",
+        ),
+        (
+            "A: {algorithm: at_most, limit: 5, window: 1s, burst: 5, id: string}",
+            "1: A.burst: invalid burst 5: at most 4, one below the limit, is allowed",
+        ),
+        (
+            "A: {algorithm: at_most, limit: 5, window: 1s, burst: 2, count: 1, id: string}",
+            "1: A.count: unknown field",
+        ),
+        (
+            "A: {algorithm: at_most, limit: 5, window: 1s, burst: 2, id: string}\nA:x: {burst: 1, count: 1, period: 1s}",
+            "2: A:x.count: unknown field: limit, window, burst",
+        ),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(faults), "{error}");
+    }
+}
+
+#[test]
 fn overrides_have_the_numbers_of_their_limits_algorithm() {
     let overrides = "\
 - SearchPerUser: {limit: 100, window: 1s, ids: [a, {id: b, comment: ours}]}

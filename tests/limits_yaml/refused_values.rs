@@ -183,13 +183,13 @@ fn algorithms() {
             (
                 "A: {algorithm: GCRA, $REST, id: string}",
                 &[
-                    "1: A.algorithm: invalid algorithm \"GCRA\": gcra, fixed_window, token_bucket and leaky_bucket are allowed; did you mean gcra?",
+                    "1: A.algorithm: invalid algorithm \"GCRA\": gcra, at_most, fixed_window, token_bucket and leaky_bucket are allowed; did you mean gcra?",
                 ],
             ),
             (
                 "A: {algorithm: [gcra], $REST, id: string}",
                 &[
-                    "1: A.algorithm: a list: gcra, fixed_window, token_bucket or leaky_bucket is allowed",
+                    "1: A.algorithm: a list: gcra, at_most, fixed_window, token_bucket or leaky_bucket is allowed",
                 ],
             ),
             (

@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
 use crate::limits::names;
 use crate::util::lock::Mutex;
@@ -63,7 +62,7 @@ impl CustomAlgorithms {
             let text = format!("invalid name {name:?} of a custom algorithm: {why}");
             Err(Error::new(ErrorKind::Name, text))
         };
-        if Rule::BUILT_IN.contains(&name) {
+        if FileAlgorithm::from_name(name).is_some() {
             return refused("it is a built-in algorithm's");
         }
         if !names::is_valid_name(name) {
@@ -82,7 +81,7 @@ impl CustomAlgorithms {
     /// Returns the names of all algorithms that a file may name: the built-in ones, then the registered ones.
     pub(super) fn allowed(&self) -> Vec<&str> {
         let registered = self.registered.iter().map(|one| &*one.name);
-        Rule::BUILT_IN.into_iter().chain(registered).collect()
+        FileAlgorithm::names().chain(registered).collect()
     }
 
     /// Returns the algorithm of a name.

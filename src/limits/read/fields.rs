@@ -60,7 +60,7 @@ const FIELDS: [(Field, &str, &str); 27] = [
     (Field::MinInterval, "min_interval", "a duration such as 250ms or 1s"),
     (Field::Ids, "ids", "a list of ids"),
     (Field::Id, "id", "a format such as ipAddress or string"),
-    (Field::Algorithm, "algorithm", "gcra, fixed_window, token_bucket or leaky_bucket"),
+    (Field::Algorithm, "algorithm", "gcra, at_most, fixed_window, token_bucket or leaky_bucket"),
     (Field::Enabled, "enabled", "true or false"),
     (Field::Mode, "mode", "enforce or shadow"),
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
@@ -141,6 +141,7 @@ impl Parameter<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileAlgorithm {
     Gcra,
+    AtMost,
     FixedWindow,
     TokenBucket,
     LeakyBucket,
@@ -150,6 +151,7 @@ pub(super) enum FileAlgorithm {
 
 const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
     ("gcra", FileAlgorithm::Gcra),
+    ("at_most", FileAlgorithm::AtMost),
     ("fixed_window", FileAlgorithm::FixedWindow),
     ("token_bucket", FileAlgorithm::TokenBucket),
     ("leaky_bucket", FileAlgorithm::LeakyBucket),
@@ -158,6 +160,11 @@ const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
 impl FileAlgorithm {
     pub(super) fn from_name(name: &str) -> Option<FileAlgorithm> {
         named(name, ALGORITHMS).ok()
+    }
+
+    /// Returns the names of the built-in algorithms.
+    pub(super) fn names<'a>() -> impl Iterator<Item = &'a str> {
+        ALGORITHMS.iter().map(|row| row.0)
     }
 
     /// Returns the name that files use for a built-in algorithm.
@@ -175,7 +182,7 @@ impl FileAlgorithm {
         match self {
             FileAlgorithm::Gcra => &[Burst, Count, Period],
             FileAlgorithm::FixedWindow => &[Limit, Window],
-            FileAlgorithm::TokenBucket => &[Limit, Window, Burst],
+            FileAlgorithm::AtMost | FileAlgorithm::TokenBucket => &[Limit, Window, Burst],
             FileAlgorithm::LeakyBucket => &[Size, DripRate, DripSize, Max, Duration, MinInterval],
             FileAlgorithm::Custom(_) => &[],
         }

@@ -49,6 +49,10 @@ pub(super) fn make(
             let period_ns = required(Field::Period);
             Limit::validate(required(Field::Burst), required(Field::Count), period_ns).map(Some)
         }
+        FileAlgorithm::AtMost => {
+            let (limit, window_ns) = (required(Field::Limit), required(Field::Window));
+            Limit::validate_at_most(limit, window_ns, required(Field::Burst)).map(Some)
+        }
         FileAlgorithm::FixedWindow => {
             Limit::validate_fixed_window(required(Field::Limit), required(Field::Window)).map(Some)
         }

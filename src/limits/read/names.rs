@@ -35,7 +35,7 @@ pub(crate) struct ReadOptions {
 pub(crate) struct Names {
     algorithms: CustomAlgorithms,
     known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
-    /// The custom algorithms that defaults name: a default that is switched off or at fault sets none in the registry.
+    /// The custom algorithms that defaults name, and at_most: a default that is switched off or at fault sets none in the registry.
     declared: HashMap<Box<str>, FileAlgorithm, ahash::RandomState>,
     /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
@@ -73,12 +73,12 @@ impl Names {
         &self.algorithms
     }
 
-    /// Notes the custom algorithm that a default names.
+    /// Notes the algorithm that a default names, if it is a custom one or at_most, which is gcra to all others.
     pub(super) fn declare(&mut self, name: &str, algorithm: FileAlgorithm) {
         self.declared.insert(name.into(), algorithm);
     }
 
-    /// Returns the custom algorithm that the default of a limit names.
+    /// Returns the algorithm that [`declare`](Names::declare) has noted.
     pub(super) fn declared(&self, name: &str) -> Option<FileAlgorithm> {
         self.declared.get(name).copied()
     }

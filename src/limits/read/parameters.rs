@@ -83,23 +83,24 @@ impl<'t> Walk<'_, 't> {
                 }
                 _ => None,
             };
-            entry.algorithm = match known.map(|name| (name, self.names.algorithms().find(name))) {
-                Some((name, None)) => {
+            let declared = self.names.declared(entry.name).filter(|_| !is_default);
+            let known = known.map(|name| (name, self.names.algorithms().find(name)));
+            entry.algorithm = match (declared, known) {
+                (Some(declared), _) => Some(declared),
+                (None, Some((name, None))) => {
                     let text = format!(
                         "the algorithm of {} is {name:?}, which is not registered by Loader::algorithm: its overrides are made in code",
                         entry.name
                     );
                     return self.fault(entry.line, at, text);
                 }
-                Some((_, known)) => known,
-                None if is_default => Some(FileAlgorithm::Gcra),
-                None => {
-                    let declared = self.names.declared(entry.name);
-                    Some(declared.unwrap_or_else(|| entry.algorithm_by_fields()))
-                }
+                (None, Some((_, known))) => known,
+                (None, None) if is_default => Some(FileAlgorithm::Gcra),
+                (None, None) => Some(entry.algorithm_by_fields()),
             };
         }
-        if let Some(algorithm @ FileAlgorithm::Custom(_)) = entry.algorithm
+        if let Some(algorithm @ (FileAlgorithm::AtMost | FileAlgorithm::Custom(_))) =
+            entry.algorithm
             && entry.is_default()
         {
             self.names.declare(entry.name, algorithm);
