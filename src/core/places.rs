@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::gcra::Gcra;
-use crate::store::key::{Key, KeyRef};
+use crate::store::key::{Key, KeyRef, LimitIndex};
 use crate::store::{ReplacedBins, pin};
 use crate::util::sync::{AtomicUsize, Ordering};
 
@@ -20,11 +20,12 @@ pub(crate) struct Place {
     pub(crate) end_ns: u64,
 }
 
-/// The limit and the generation of limits under which places were charged. A place of others is not taken any more.
+/// The limit under which places were charged, and the generation since which no reload has changed it. A place of another
+/// limit is not taken any more, also if a later reload changes the limit back: the bucket's time was converted meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlacesOf {
     pub(crate) gcra: Gcra,
-    pub(crate) generation: u64,
+    pub(crate) since: u64,
 }
 
 impl PlacesOf {
@@ -111,11 +112,21 @@ impl VacantPlaces {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Lists a place as vacant. If the list is full, the place stays empty.
-    pub(crate) fn put(&self, hash: u64, key: KeyRef<'_>, of: PlacesOf, now_ns: u64, place: Place) {
-        if !self.reserve() {
+    /// Lists a place as vacant. If the list is full, the place stays empty, unless its limit has fewer places than an equal part
+    /// of the list for each of `limits` limits: the callers of another limit cannot take this part away.
+    pub(crate) fn put(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        now_ns: u64,
+        (place, limits): (Place, impl FnOnce() -> usize),
+    ) {
+        if !self.reserve(self.max) {
             self.drop_passed(now_ns);
-            if !self.reserve() {
+            let has_part = || self.count_of(key.limit) < self.max / limits().max(1);
+            if !self.reserve(self.max) && !(has_part() && self.reserve(self.max.saturating_mul(2)))
+            {
                 return;
             }
         }
@@ -186,12 +197,29 @@ impl VacantPlaces {
         }
     }
 
-    /// Drops all places, after a reload: they are of other limits, or of the generation before.
-    pub(crate) fn clear(&self) {
-        if self.is_any() {
-            let none = |keys: &[_]| (!keys.is_empty()).then(Vec::new);
-            (0..self.bins.len()).for_each(|bin| self.replace_bin(bin, none));
+    /// Drops the places of limits that have changed, after a reload. `since` returns the generation since which a limit is the
+    /// same.
+    pub(crate) fn drop_changed(&self, since: impl Fn(LimitIndex) -> u64) {
+        if !self.is_any() {
+            return;
         }
+        let is_same = |of_key: &PlacesOfKey| of_key.of.since == since(of_key.key.as_ref().limit);
+        for bin in 0..self.bins.len() {
+            self.replace_bin(bin, |keys| {
+                let is_any_changed = keys.iter().any(|of_key| !is_same(of_key));
+                let same = || keys.iter().filter(|of_key| is_same(of_key)).cloned().collect();
+                is_any_changed.then(same)
+            });
+        }
+    }
+
+    /// Counts the places of a limit.
+    fn count_of(&self, limit: LimitIndex) -> usize {
+        let guard = pin();
+        let bins = (0..self.bins.len()).filter_map(|bin| self.bins.get(bin, &guard));
+        let keys = bins.flat_map(|bin| bin.0.iter());
+        let of_limit = keys.filter(|of_key| of_key.key.as_ref().limit == limit);
+        of_limit.map(|of_key| of_key.places.len()).sum()
     }
 
     /// Frees replaced slices that no call reads any more.
@@ -257,10 +285,11 @@ impl VacantPlaces {
         }
     }
 
-    fn reserve(&self) -> bool {
+    /// Raises the count by one if it is below `most`.
+    fn reserve(&self, most: usize) -> bool {
         // Relaxed: the count publishes nothing.
         let reserved = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < self.max).then_some(count + 1)
+            (count < most).then_some(count + 1)
         });
         reserved.is_ok()
     }
@@ -289,7 +318,7 @@ mod tests {
     use super::*;
 
     /// 10 ns a unit, a burst of 3.
-    const OF: PlacesOf = PlacesOf { gcra: Gcra::new(3, 10, 30), generation: 0 };
+    const OF: PlacesOf = PlacesOf { gcra: Gcra::new(3, 10, 30), since: 0 };
 
     fn places(ends: &[(u64, u64)]) -> Vec<Place> {
         ends.iter().map(|&(start_ns, end_ns)| Place { start_ns, end_ns }).collect()

@@ -89,6 +89,17 @@ impl ReturnableCharge {
         });
         returned.is_some()
     }
+
+    /// Returns the units of the key's vacant places that no charge in the bucket is behind any more.
+    pub(crate) fn return_vacant(&self, inner: &LimiterState, key: KeyRef<'_>) {
+        let Some(gcra) = self.limit.rule().gcra().filter(|_| self.to == ChargedTo::OwnCell) else {
+            return;
+        };
+        let read_ns = inner.clock.now_ns();
+        self.with_bucket(inner, key, |view, key| {
+            view.return_vacant(key, gcra, view.return_ns(read_ns))
+        });
+    }
 }
 
 impl LimiterState {
@@ -157,9 +168,18 @@ impl LimitsView<'_> {
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// Returns the limit and the generation under which the list has the key's vacant places.
-    fn places_of(self, gcra: &Gcra) -> PlacesOf {
-        PlacesOf { gcra: *gcra, generation: self.generation.number }
+    /// Returns under what the list has the key's vacant places.
+    fn places_of(self, key: &StoreKey<'_>, gcra: &Gcra) -> PlacesOf {
+        let since = self.generation.limits.entry(key.key.limit).unchanged_since;
+        PlacesOf { gcra: *gcra, since }
+    }
+
+    /// Lists a place as vacant.
+    fn put_vacant(self, key: &StoreKey<'_>, gcra: &Gcra, place: Place, now_ns: u64) {
+        let hash = self.inner.store.hash(key.key, key.fingerprint);
+        let (of, limits) =
+            (self.places_of(key, gcra), || self.generation.limits.count_with_buckets());
+        self.inner.places.put(hash, key.key, of, now_ns, (place, limits));
     }
 
     /// Takes `cost` units of the key's earliest vacant place that has as many, if they are granted within `at_most_ns` and no
@@ -180,34 +200,29 @@ impl LimitsView<'_> {
         let new_ns = gcra.reserve(word, now_ns, cost).map_or(u64::MAX, |new| new.at_ns);
         let latest_ns = new_ns.min(now_ns.saturating_add(at_most_ns));
         let hash = self.inner.store.hash(key.key, key.fingerprint);
-        let of = self.places_of(gcra);
+        let of = self.places_of(key, gcra);
         Ok(places.take(hash, key.key, of, now_ns, (cost, latest_ns)))
     }
 
-    /// Vacates a place whose time has not come:
-    ///
-    /// 1. If no charge in the bucket is behind the place, its units are returned. Else the place is listed as vacant, unless
-    ///    `is_listed` is false or the place is in the overflow bucket: then it stays empty, and nothing else happens.
-    /// 2. The listed places of the key that no charge is behind any more are returned as well.
+    /// Vacates a place of the charge `charged`, whose time has not come. If no charge in the bucket is behind the place, its
+    /// units are returned. Else the place is listed as vacant; a place of the overflow bucket, or from before a reload that
+    /// changed the limit, stays empty. The caller then returns the [vacant places](ReturnableCharge::return_vacant) in front.
     pub(crate) fn vacate(
         self,
         key: &StoreKey<'_>,
         gcra: &Gcra,
-        (place, to): (Place, ChargedTo),
+        (place, charged): (Place, &ReturnableCharge),
         read_ns: u64,
-        is_listed: bool,
     ) -> Result<(), Outdated> {
         let now_ns = self.return_ns(read_ns);
-        if !self.return_last(key, (place, to), now_ns)? {
-            if !is_listed || to != ChargedTo::OwnCell {
-                return Ok(());
-            }
-            coverage::hit(Race::VacatedBeneath);
-            let hash = self.inner.store.hash(key.key, key.fingerprint);
-            self.inner.places.put(hash, key.key, self.places_of(gcra), now_ns, place);
+        if self.return_last(key, (place, charged.to), now_ns)? {
+            return Ok(());
         }
-        // `Outdated`: a reload has begun. It empties the list, so nothing is left to return.
-        let _ = self.return_vacant(key, gcra, now_ns);
+        let is_same = self.places_of(key, gcra).since <= charged.generation;
+        if is_same && charged.to == ChargedTo::OwnCell {
+            coverage::hit(Race::VacatedBeneath);
+            self.put_vacant(key, gcra, place, now_ns);
+        }
         Ok(())
     }
 
@@ -216,7 +231,7 @@ impl LimitsView<'_> {
     /// If two calls cancel places of one bucket at the same time, at least one must see the other's change. So each first
     /// changes the word or the list, then fences, and then reads both.
     fn return_vacant(self, key: &StoreKey<'_>, gcra: &Gcra, now_ns: u64) -> Result<(), Outdated> {
-        let (places, of) = (&self.inner.places, self.places_of(gcra));
+        let (places, of) = (&self.inner.places, self.places_of(key, gcra));
         let hash = self.inner.store.hash(key.key, key.fingerprint);
         // Repeats for each place that is returned, and if another call has charged the bucket meanwhile.
         loop {
@@ -231,11 +246,12 @@ impl LimitsView<'_> {
             let Some(place) = places.take_last(hash, key.key, of, now_ns, word) else {
                 return Ok(());
             };
-            if self.return_last(key, (place, ChargedTo::OwnCell), now_ns)? {
-                coverage::hit(Race::VacatedLater);
-            } else {
-                places.put(hash, key.key, of, now_ns, place);
+            let returned = self.return_last(key, (place, ChargedTo::OwnCell), now_ns);
+            match returned {
+                Ok(true) => coverage::hit(Race::VacatedLater),
+                Ok(false) | Err(Outdated) => self.put_vacant(key, gcra, place, now_ns),
             }
+            returned?;
         }
     }
 

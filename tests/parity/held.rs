@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ops::{Call, ONE};
 use super::oracle::bucket::{Rule, State, ms_of};
 use super::oracle::{Answer, CallError, CallKind, Oracle};
-use super::spec::Numbers;
+use super::spec::{KNOWN, Numbers};
 
 /// The latest time of a limiter's clock.
 const MAX_NOW: i128 = 1 << 62;
@@ -20,6 +20,8 @@ pub(crate) struct Charge {
     numbers: Numbers,
     pub(crate) end: Option<i128>,
     generation: u64,
+    /// When it was charged.
+    at: i128,
     /// The state that the charge has left.
     after: State,
 }
@@ -49,10 +51,11 @@ struct Place {
     end: i128,
 }
 
-/// The generation of the limits, and the vacant places of each key by the limit and the generation of their charges.
+/// The generation of the limits, and the vacant places of each key by its limit, and the generation since which that is the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
-    pub(crate) generation: u64,
+    generation: u64,
+    since: [u64; KNOWN.len()],
     vacant: BTreeMap<Key, ((Numbers, u64), Vec<Place>)>,
 }
 
@@ -92,11 +95,19 @@ fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<P
 }
 
 impl Held {
+    /// Begins the next generation. `is_same` says whether a limit, with its overrides, is the same as before.
+    pub(crate) fn reload(&mut self, is_same: impl Fn(usize) -> bool) {
+        self.generation += 1;
+        for limit in (0..KNOWN.len()).filter(|&limit| !is_same(limit)) {
+            self.since[limit] = self.generation;
+        }
+    }
+
     fn charge_of(&self, oracle: &Oracle, call: Call, before: Option<State>) -> Option<Charge> {
         let key = (call.limit, call.id);
         let (numbers, end) = oracle.terms.applied(call.limit, call.id, oracle.now)?;
         let after = oracle.state(key).filter(|_| oracle.state(key) != before)?;
-        Some(Charge { key, numbers, end, generation: self.generation, after })
+        Some(Charge { key, numbers, end, generation: self.generation, at: oracle.now, after })
     }
 
     /// Spends an estimate. `None` in place of a claim: no limit applies.
@@ -145,14 +156,14 @@ impl Held {
         let at = (after - burst * interval).max(now);
         let latest = if at <= MAX_NOW { at.min(now + at_most) } else { now + at_most };
         let (numbers, end) = oracle.terms.applied(key.0, key.1, now).expect("a limit applies");
-        let of = (numbers, self.generation);
+        let of = (numbers, self.since[key.0]);
         let taken = self.change(key, of, |places| {
             take_earliest(places, (burst, interval), now, (cost, latest))
         });
         if let Some(place) = taken {
             let wait = (place.end - burst * interval - now).max(0);
             let (generation, after) = (self.generation, State::Tat(place.end));
-            let charge = Charge { key, numbers, end, generation, after };
+            let charge = Charge { key, numbers, end, generation, at: now, after };
             return Ok((wait, Some(Claim { call, charge: Some(charge) })));
         }
         if at > MAX_NOW {
@@ -163,7 +174,7 @@ impl Held {
         Ok((wait, Some(Claim { call, charge: self.charge_of(oracle, call, before) })))
     }
 
-    /// Changes the vacant places of a key. Those of another limit or generation are no more.
+    /// Changes the vacant places of a key. Those of a limit that has changed are no more.
     fn change<R>(
         &mut self,
         key: Key,
@@ -183,7 +194,12 @@ impl Held {
     }
 
     /// Settles a claim as `actual` units. Returns the bucket's answer.
-    pub(crate) fn settle(&self, oracle: &mut Oracle, claim: Option<Claim>, actual: u64) -> Answer {
+    pub(crate) fn settle(
+        &mut self,
+        oracle: &mut Oracle,
+        claim: Option<Claim>,
+        actual: u64,
+    ) -> Answer {
         let Some(Claim { call, charge }) = claim else { return Answer::UNLIMITED };
         let (call, cost) = (Call { cost: 0, factor: ONE, ..call }, call.cost);
         let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else {
@@ -192,7 +208,7 @@ impl Held {
         let is_shadow = oracle.terms.is_shadow(call.limit);
         if actual < cost {
             if let Some(charge) = charge {
-                charge.give_back(oracle, Rule::of(charge.numbers), i128::from(cost - actual));
+                self.return_units(oracle, charge, cost - actual);
             }
         } else if !is_shadow || cost == 0 || charge.is_some() {
             let key = (call.limit, call.id);
@@ -212,23 +228,33 @@ impl Held {
             return;
         };
         let rule = Rule::of(charge.numbers);
-        if granted <= oracle.now {
-            return charge.give_back(oracle, rule, call.cost.into());
+        if granted <= oracle.now.max(charge.at) {
+            return self.return_units(oracle, charge, call.cost);
         }
         let (Rule::Gcra { interval, .. }, State::Tat(end)) = (rule, charge.after) else { return };
         if !charge.applies(oracle) {
             return;
         }
         let place = Place { start: end - interval * i128::from(call.cost), end };
-        let of = (charge.numbers, self.generation);
-        if !return_last(oracle, charge.key, place) {
-            // The list has no places from before a reload.
-            if charge.generation != self.generation {
-                return;
-            }
-            self.change(charge.key, of, |places| add(places, place));
+        // The list has no places from before a reload that has changed the limit.
+        let since = self.since[charge.key.0];
+        if !return_last(oracle, charge.key, place) && since <= charge.generation {
+            self.change(charge.key, (charge.numbers, since), |places| add(places, place));
         }
-        let Rule::Gcra { burst, interval } = rule else { return };
+        self.return_vacant(oracle, charge);
+    }
+
+    fn return_units(&mut self, oracle: &mut Oracle, charge: Charge, units: u64) {
+        charge.give_back(oracle, Rule::of(charge.numbers), units.into());
+        if charge.applies(oracle) {
+            self.return_vacant(oracle, charge);
+        }
+    }
+
+    /// Returns the vacant places of the charge's bucket that no charge is behind.
+    fn return_vacant(&mut self, oracle: &mut Oracle, charge: Charge) {
+        let Rule::Gcra { burst, interval } = Rule::of(charge.numbers) else { return };
+        let of = (charge.numbers, self.since[charge.key.0]);
         loop {
             let tat = tat_of(oracle, charge.key);
             let last = self.change(charge.key, of, |places| {

@@ -408,8 +408,9 @@ impl Machine {
         self.find_handles();
         if reloaded.changed {
             let terms = self.with_ends(spec, self.oracle.now, (before, after));
+            let before = &self.oracle.terms.spec;
+            self.held.reload(|limit| before.limit(limit) == spec.limit(limit));
             self.oracle.reload(terms, debt);
-            self.held.generation += 1;
             self.note_rules(self.oracle.now);
         } else {
             for (limit, known) in KNOWN.iter().enumerate() {

@@ -5,6 +5,7 @@
 mod dropped;
 mod goes_away;
 mod herd;
+mod kept;
 mod places;
 #[path = "../support/random.rs"]
 mod random;

@@ -294,8 +294,8 @@ impl Rule {
     /// comes; its body has no influence. A response that never comes, because the service fails or panics or the client
     /// leaves, refunds nothing.
     ///
-    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0. It has no effect after a
-    /// reset or another refund of the bucket, a reload that changes the limits, or the end of an override.
+    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0. It has no effect after a reload that
+    /// changes the id's limit, or the end of its override.
     ///
     /// # Example
     ///

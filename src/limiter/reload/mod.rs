@@ -163,7 +163,7 @@ impl Limiter {
         inner.generation.replace(&pin(), next.clone());
         closed.forget();
         inner.renew(&next);
-        inner.places.clear();
+        inner.places.drop_changed(|limit| next.limits.entry(limit).unchanged_since);
         Ok(Reloaded { generation: next.number, changed: true, removed })
     }
 }

@@ -304,6 +304,9 @@ impl Claim {
         let inner = &*self.limiter.inner;
         let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
         let is_returned = charged.give_back(inner, self.key.as_ref(), units);
+        if is_returned {
+            charged.return_vacant(inner, self.key.as_ref());
+        }
         if is_returned && self.is_in_shadow {
             self.in_shadow(Call::Refund(units));
         }
@@ -361,18 +364,20 @@ impl Claim {
     /// [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn cancel(&self, granted_at_ns: u64) {
         let (inner, now_ns) = (&*self.limiter.inner, self.now_ns());
-        if now_ns >= granted_at_ns {
+        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
+        // A place that was granted at once is a spend, also if the clock has gone back since.
+        if now_ns.max(charged.charge.now_ns) >= granted_at_ns {
             return self.give_back(self.cost);
         }
-        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
         let Some(gcra) = charged.limit.rule().gcra() else { return };
         let (end_ns, length_ns) = (charged.charge.word, gcra.emission_interval_ns() * self.cost);
         let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
         let is_vacated = charged.with_bucket(inner, self.key.as_ref(), |view, key| {
-            // The list has no places from before a reload.
-            let is_listed = view.generation.number == charged.generation;
-            view.vacate(key, gcra, (place, charged.to), now_ns, is_listed)
+            view.vacate(key, gcra, (place, charged), now_ns)
         });
+        if is_vacated.is_some() {
+            charged.return_vacant(inner, self.key.as_ref());
+        }
         if is_vacated.is_some() && self.is_in_shadow {
             self.in_shadow(Call::Refund(self.cost));
         }

@@ -30,7 +30,8 @@ use crate::limiter::reserve::claim::Refused;
 pub enum ReserveError {
     /// The units come later than the caller is willing to wait.
     NotInTime {
-        /// The time until they come, to the nanosecond, from the moment of this error.
+        /// The time until they come at a new place, to the nanosecond, from the moment of this error. A place that another
+        /// caller has cancelled may come earlier.
         needed: Duration,
     },
     /// The limit grants no reservation that late: reservations end with the limiter's clock, after 146 years.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ahash::RandomState;
@@ -129,7 +130,8 @@ impl KeyedLimit {
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once, if the wait would be longer than `at_most`, or if no wait would help.
+    /// A [`ReserveError`], at once, if the wait would be longer than `at_most`, if no wait would help, or if the table has no
+    /// room for a new id ([`AtCap::Deny`](crate::options::AtCap)).
     ///
     /// # Example: with tokio
     ///
@@ -411,15 +413,22 @@ struct PendingPlace {
 impl PendingPlace {
     /// The first sleep is up to `jitter` longer than the wait, if there is one, and takes at most `at_most` in all.
     fn new(place: Reservation, jitter: Duration, at_most: Duration) -> PendingPlace {
-        let wait = place.wait();
+        // Made first: it cancels the reservation if a custom clock panics below.
+        let mut pending = PendingPlace { place: Some(place), jitter };
+        let wait = pending.wait();
         let spare = if wait.is_zero() { wait } else { at_most.saturating_sub(wait) };
-        PendingPlace { place: Some(place), jitter: random_below(jitter.min(spare)) }
+        pending.jitter = random_below(jitter.min(spare));
+        pending
+    }
+
+    fn wait(&self) -> Duration {
+        self.place.as_ref().map_or(Duration::ZERO, Reservation::wait)
     }
 
     /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed
     /// only if the timer was early, or if the limiter's clock is slower than the timer's.
     fn next(&mut self) -> Next {
-        let wait = self.place.as_ref().map_or(Duration::ZERO, Reservation::wait);
+        let wait = self.wait();
         if !wait.is_zero() {
             return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
         }
@@ -430,7 +439,11 @@ impl PendingPlace {
 
 impl Drop for PendingPlace {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
+        let Some(place) = self.place.take() else { return };
+        if std::thread::panicking() {
+            // A custom clock may panic again. A second panic would abort the process; the place then stays charged.
+            let _ = catch_unwind(AssertUnwindSafe(|| place.cancel()));
+        } else {
             place.cancel();
         }
     }

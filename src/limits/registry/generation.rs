@@ -96,11 +96,13 @@ impl Limits {
                 Some(index) => self.take_entry(index),
                 None => Entry::empty(&old.name, old.format),
             };
-            entries.push(Entry { since: old.since, ..entry });
+            let is_same = entry.applies_as(old);
+            let unchanged_since = if is_same { old.unchanged_since } else { number };
+            entries.push(Entry { since: old.since, unchanged_since, ..entry });
         }
         let mut free = free.into_iter();
         for new in self.entries.drain(..).filter(|entry| !entry.name.is_empty()) {
-            let new = Entry { since: number, ..new };
+            let new = Entry { since: number, unchanged_since: number, ..new };
             match free.next() {
                 Some(at) => entries[at] = new,
                 None => entries.push(new),
@@ -183,19 +185,28 @@ impl Entry {
 
     /// Whether both apply the same limits to every id, and files give them on the same lines.
     fn is_same_as(&self, other: &Entry) -> bool {
+        let is_same_line = |(id, given): (&OwnedId, &Override)| {
+            other.overrides.get(id).is_some_and(|others| given.line == others.line)
+        };
+        self.applies_as(other)
+            && self.location == other.location
+            && self.notes == other.notes
+            && self.overrides.iter().all(is_same_line)
+    }
+
+    /// Whether both apply the same limits to every id.
+    fn applies_as(&self, other: &Entry) -> bool {
         let is_same = |(id, given): (&OwnedId, &Override)| {
             let others = other.overrides.get(id);
             others.is_some_and(|others| {
                 let terms = self.terms.get(given.terms.0 as usize);
-                given.line == others.line && terms == other.terms.get(others.terms.0 as usize)
+                terms == other.terms.get(others.terms.0 as usize)
             })
         };
         self.name == other.name
             && self.format == other.format
             && self.default == other.default
             && self.options == other.options
-            && self.location == other.location
-            && self.notes == other.notes
             && self.overrides.len() == other.overrides.len()
             && self.overrides.iter().all(is_same)
     }

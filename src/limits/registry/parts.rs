@@ -29,6 +29,11 @@ impl Limits {
         Ok(self.entries.iter().zip(&given).map(part).collect())
     }
 
+    /// Counts the limits that have buckets in this process.
+    pub(crate) fn count_with_buckets(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.has_buckets()).count()
+    }
+
     /// The error of limits whose own numbers are more than the limiter has.
     fn too_many(&self, sum: u128, max_keys: usize) -> Error {
         const SHOWN: usize = 3;
