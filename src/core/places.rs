@@ -125,8 +125,9 @@ impl VacantPlaces {
         if !self.reserve(self.max) {
             self.drop_passed(now_ns);
             let has_part = || self.count_of(key.limit) < self.max / limits().max(1);
-            if !self.reserve(self.max) && !(has_part() && self.reserve(self.max.saturating_mul(2)))
-            {
+            let is_listed =
+                self.reserve(self.max) || has_part() && self.reserve(self.max.saturating_mul(2));
+            if !is_listed {
                 return;
             }
         }

@@ -171,10 +171,9 @@ impl Machine {
         let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
         let largest = Factor::from_millionths(LARGEST_FACTOR);
-        for (handle, id) in self.handles.iter().zip(FIRST_IDS) {
-            if let Some(handle) = handle {
-                let _ = handle.scaled(largest).check(id, 0).unwrap();
-            }
+        let with_ids = self.handles.iter().zip(FIRST_IDS);
+        for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
+            let _ = handle.scaled(largest).check(id, 0).unwrap();
         }
     }
 
