@@ -170,10 +170,9 @@ impl Machine {
     fn find_handles(&mut self) {
         let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
-        let largest = Factor::from_millionths(LARGEST_FACTOR);
         let with_ids = self.handles.iter().zip(FIRST_IDS);
         for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
-            let _ = handle.scaled(largest).check(id, 0).unwrap();
+            let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).check(id, 0).unwrap();
         }
     }
 

@@ -6,6 +6,7 @@ mod dropped;
 mod goes_away;
 mod herd;
 mod kept;
+mod meetings;
 mod places;
 #[path = "../support/random.rs"]
 mod random;

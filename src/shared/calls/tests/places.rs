@@ -230,3 +230,16 @@ fn failed_places_are_counted_errors() {
     assert!(node.answer(node.all.reserve("a", 1, WAIT)).is_err());
     assert_eq!(node.limiter.counters().limits[1].errors, 1);
 }
+
+/// The node's wait begins with the answer: one that began with the question would end before the store's time.
+#[test]
+fn waits_begin_when_the_answer_is_there() {
+    let node = node();
+    assert!(node.is_allowed(5));
+    let mut place = Box::pin(node.all.reserve("a", 1, WAIT));
+    assert!(poll(place.as_mut()).is_pending());
+    node.hand.advance(MINUTE / 2);
+    node.store.run_all();
+    let Poll::Ready(place) = poll(place.as_mut()) else { panic!("it is answered") };
+    assert_eq!(place.unwrap().wait(), MINUTE / 2, "a unit a minute, and half of it has passed");
+}

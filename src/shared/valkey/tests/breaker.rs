@@ -301,7 +301,8 @@ fn failures_are_counted_by_their_kind() {
     let figures = mute.store.figures().unwrap();
     let StoreErrors { timeout, paused, .. } = figures.errors();
     assert!((5..=10).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
-    assert_eq!(figures.calls(), timeout);
+    // A loaded machine may also be too late for some.
+    assert!(figures.calls() >= timeout);
     assert!(figures.is_paused());
     assert!(!mute.is_answered());
     assert_eq!(figures.errors().paused, paused + 1);
