@@ -186,7 +186,7 @@ fn cancel_of_a_place_while_off_changes_nothing() {
 }
 
 #[test]
-fn vacant_places_that_do_not_touch_go_back_together() {
+fn vacant_places_apart_go_back_together() {
     let limits = support::limits(&[("Own", Limit::new(1, 1, ms(10)).unwrap())]);
     let own = Limiter::with_options(limits, Clock::manual().0).unwrap().limit("Own").unwrap();
     let place = || own.reserve("id", 1, Duration::MAX).unwrap();
@@ -199,7 +199,7 @@ fn vacant_places_that_do_not_touch_go_back_together() {
 }
 
 #[test]
-fn receipt_of_an_ended_override_returns_nothing_to_the_next() {
+fn receipt_of_ended_override_returns_nothing() {
     let day = |burst| Limit::new(burst, burst, seconds(86_400)).unwrap();
     let until = |hours: u64| {
         let end = std::time::SystemTime::now() + seconds(hours * 3600);
@@ -266,7 +266,7 @@ fn refund_of_a_checked_member_leaves_its_shadow() {
 }
 
 #[test]
-fn custom_rule_charges_what_it_has_for_a_settlement() {
+fn custom_rule_owes_what_it_has() {
     for engine in ENGINES {
         let rule = support::rules::hooked(hourly(10), |_| ());
         let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
