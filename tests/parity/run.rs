@@ -407,7 +407,8 @@ impl Machine {
         if reloaded.changed {
             let terms = self.with_ends(spec, self.oracle.now, (before, after));
             let before = &self.oracle.terms.spec;
-            self.held.reload(|limit| before.limit(limit) == spec.limit(limit));
+            self.held
+                .reload(|limit| before.limit(limit) == spec.limit(limit) && !spec.has_ends(limit));
             self.oracle.reload(terms, debt);
             self.note_rules(self.oracle.now);
         } else {

@@ -93,6 +93,13 @@ pub(crate) enum Numbers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec(pub(crate) List<Option<LimitSpec>>);
 
+impl Spec {
+    /// Whether an override of the limit has an end.
+    pub(crate) fn has_ends(&self, limit: usize) -> bool {
+        self.limit(limit).is_some_and(|it| it.overrides.0.iter().any(|over| over.ends_s.is_some()))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitSpec {
     pub(crate) default: Option<Numbers>,

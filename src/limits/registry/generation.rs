@@ -47,8 +47,7 @@ impl Limits {
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.stamp = Stamp::new(LimitIndex::new(at), number);
             entry.ends_ns.clear();
-            let has_ends = entry.terms.iter().any(|terms| terms.expires != Expiry::NEVER);
-            if let Some(clocks) = clocks.filter(|_| has_ends) {
+            if let Some(clocks) = clocks.filter(|_| entry.has_ends()) {
                 let ends = entry.terms.iter().map(|terms| end_on_clock(terms.expires, clocks));
                 entry.ends_ns = ends.collect();
                 self.has_ends = true;
@@ -96,7 +95,8 @@ impl Limits {
                 Some(index) => self.take_entry(index),
                 None => Entry::empty(&old.name, old.format),
             };
-            let is_same = entry.applies_as(old);
+            // The end of an override is found anew on the limiter's clock, so an override may begin again.
+            let is_same = entry.applies_as(old) && !entry.has_ends();
             let unchanged_since = if is_same { old.unchanged_since } else { number };
             entries.push(Entry { since: old.since, unchanged_since, ..entry });
         }
@@ -192,6 +192,11 @@ impl Entry {
             && self.location == other.location
             && self.notes == other.notes
             && self.overrides.iter().all(is_same_line)
+    }
+
+    /// Whether an override has an end.
+    fn has_ends(&self) -> bool {
+        self.terms.iter().any(|terms| terms.expires != Expiry::NEVER)
     }
 
     /// Whether both apply the same limits to every id.

@@ -115,7 +115,8 @@ pub(crate) struct Entry {
     location: Option<SourceLine>,
     /// The number of the generation since which the name has its index.
     since: u64,
-    /// The number of the generation since which every id has had the same limit by this entry.
+    /// The number of the generation since which every id has had the same limit by this entry; of this generation if an
+    /// override has an end.
     pub(crate) unchanged_since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
