@@ -406,9 +406,8 @@ impl Machine {
         self.find_handles();
         if reloaded.changed {
             let terms = self.with_ends(spec, self.oracle.now, (before, after));
-            let before = &self.oracle.terms.spec;
-            self.held
-                .reload(|limit| before.limit(limit) == spec.limit(limit) && !spec.has_ends(limit));
+            let old = &self.oracle.terms.spec;
+            self.held.reload(|limit| spec.keeps(old, limit));
             self.oracle.reload(terms, debt);
             self.note_rules(self.oracle.now);
         } else {

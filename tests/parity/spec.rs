@@ -94,9 +94,10 @@ pub(crate) enum Numbers {
 pub(crate) struct Spec(pub(crate) List<Option<LimitSpec>>);
 
 impl Spec {
-    /// Whether an override of the limit has an end.
-    pub(crate) fn has_ends(&self, limit: usize) -> bool {
-        self.limit(limit).is_some_and(|it| it.overrides.0.iter().any(|over| over.ends_s.is_some()))
+    /// Whether a reload from `old` leaves a limit and its overrides as they are, none of which has an end.
+    pub(crate) fn keeps(&self, old: &Spec, limit: usize) -> bool {
+        let has_ends = |it: &LimitSpec| it.overrides.0.iter().any(|over| over.ends_s.is_some());
+        self.limit(limit) == old.limit(limit) && !self.limit(limit).is_some_and(has_ends)
     }
 }
 
