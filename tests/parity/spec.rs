@@ -95,7 +95,7 @@ pub(crate) struct Spec(pub(crate) List<Option<LimitSpec>>);
 
 impl Spec {
     /// Whether a reload from `old` leaves a limit and its overrides as they are, none of which has an end.
-    #[allow(dead_code, reason = "limits of several nodes have no places")]
+    #[allow(dead_code, reason = "runs of several nodes have no list of places")]
     pub(crate) fn keeps(&self, old: &Spec, limit: usize) -> bool {
         let has_ends = |it: &LimitSpec| it.overrides.0.iter().any(|over| over.ends_s.is_some());
         self.limit(limit) == old.limit(limit) && !self.limit(limit).is_some_and(has_ends)
