@@ -34,7 +34,7 @@ impl PlacesOf {
         end_ns.saturating_sub(self.gcra.burst_offset_ns())
     }
 
-    /// Returns what can be taken of a place: nothing once its time has passed, and before that what is not behind the clock.
+    /// Returns the part of a place that a caller can take: none once its time has passed; before that, the part after `now_ns`.
     /// So the time of a charge is never before the call that uses it, whether it is the call's own or a place's.
     fn present(&self, place: Place, now_ns: u64) -> Option<Place> {
         let is_present = now_ns <= self.granted_ns(place.end_ns);

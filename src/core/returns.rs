@@ -168,7 +168,7 @@ impl LimitsView<'_> {
         known.is_some_and(|known| known.tag() == key.tag && known.update(step))
     }
 
-    /// Returns under what the list has the key's vacant places.
+    /// Returns the limit by which the list has the vacant places of the key, and the generation since which it is the same.
     fn places_of(self, key: &StoreKey<'_>, gcra: &Gcra) -> PlacesOf {
         let since = self.generation.limits.entry(key.key.limit).unchanged_since;
         PlacesOf { gcra: *gcra, since }

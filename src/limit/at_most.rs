@@ -1,4 +1,4 @@
-//! Constructors of a gcra limit that no window exceeds.
+//! The constructor of a gcra limit that admits at most `n` units in any window.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ impl Charge {
     }
 }
 
-/// What can be taken of a place: nothing once its time has passed, and before that what is not behind the clock.
+/// The part of a place that a caller can take: none once its time has passed; before that, the part after `now`.
 fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<Place> {
     let granted = place.end - burst * interval;
     (now <= granted).then_some(Place { start: place.start.max(now), ..place })

@@ -43,7 +43,7 @@ fn reload_of_another_limit_leaves_places() {
     }
 }
 
-/// Half of the list's places are another limit's part, whatever the first does.
+/// The callers of one of two limits have filled the list. The other limit still has half as many places.
 #[test]
 fn callers_of_another_limit_leave_a_part() {
     let (_limiter, own, other) = both(LimiterOptions::default().max_vacant_places(64));
@@ -55,7 +55,7 @@ fn callers_of_another_limit_leave_a_part() {
     let places: Vec<Reservation> = (0..64).map(|_| place(&own, 1)).collect();
     let (odd, even): (Vec<_>, Vec<_>) =
         places.into_iter().enumerate().partition(|it| it.0 % 2 == 1);
-    // Each of the 32 is a vacant place of its own, until those between come.
+    // The 31 cancelled places do not touch until the places between them are cancelled as well.
     odd.into_iter().rev().skip(1).for_each(|(_, place)| place.cancel());
     even.into_iter().for_each(|(_, place)| place.cancel());
     assert!(wait(&own) > ms(600), "the last one is still there");
