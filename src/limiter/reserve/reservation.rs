@@ -147,12 +147,12 @@ impl Reservation {
     /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
     /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
-    ///   nothing. A place that none takes until its time stays empty. At most
-    ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept, and none over a
-    ///   [reload](crate::Limiter::reload) that changes something, or over a [refund](KeyedLimit::refund) or a [reset](KeyedLimit::reset) of the id
-    ///   by hand.
+    ///   nothing. A place that none takes until its time stays empty. About
+    ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept. A [reload](crate::Limiter::reload) drops
+    ///   those of the limits that it changes, and of those with an override that ends; a [refund](KeyedLimit::refund) or a
+    ///   [reset](KeyedLimit::reset) by hand drops those of the id.
     ///
-    /// Nothing is returned if a reload has changed the limit of the id since, or its override has ended; nor while the
+    /// Nothing is returned if a reload has changed the limit of the id since, or the end of its override, or the override has ended; nor while the
     /// limiter is [switched off](crate::Limiter::set_enabled).
     ///
     /// # Example
