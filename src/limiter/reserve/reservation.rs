@@ -152,8 +152,8 @@ impl Reservation {
     ///   those of the limits that it changes, and of those with an override that ends; a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) by hand drops those of the id.
     ///
-    /// Nothing is returned if a reload has changed the limit of the id since, or the end of its override, or the override has ended; nor while the
-    /// limiter is [switched off](crate::Limiter::set_enabled).
+    /// Nothing is returned if a reload has changed the limit of the id since, or the end of its override, or if the override
+    /// has ended; nor while the limiter is [switched off](crate::Limiter::set_enabled).
     ///
     /// # Example
     ///
