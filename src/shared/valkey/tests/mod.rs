@@ -84,8 +84,16 @@ fn wait_until_connected(store: &ValkeyStore) {
 }
 
 fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    wait_for(what, || is_true().then_some(()));
+}
+
+/// Waits until `find` has found something.
+fn wait_for<T>(what: &str, find: impl Fn() -> Option<T>) -> T {
     let began = std::time::Instant::now();
-    while !is_true() {
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
         assert!(began.elapsed() < Duration::from_secs(20), "not {what} in 20 s");
         std::thread::sleep(Duration::from_millis(5));
     }
