@@ -52,11 +52,11 @@ impl Machine {
     }
 
     /// The calls for limits that the limiter has.
-    fn known(&self, calls: &[(Call, MemberMode)]) -> Vec<(Call, MemberMode)> {
+    pub(crate) fn known(&self, calls: &[(Call, MemberMode)]) -> Vec<(Call, MemberMode)> {
         calls.iter().filter(|(call, _)| self.handles[call.limit].is_some()).copied().collect()
     }
 
-    fn member(&self, (call, mode): &(Call, MemberMode)) -> Option<Member<'_>> {
+    pub(crate) fn member(&self, (call, mode): &(Call, MemberMode)) -> Option<Member<'_>> {
         let handle = self.handles[call.limit].as_ref()?;
         let factor = Factor::from_millionths(call.factor);
         let member = handle.member(KNOWN[call.limit].id(call.id));

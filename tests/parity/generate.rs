@@ -96,7 +96,13 @@ impl Generator {
     /// An operation of charges that callers hold.
     fn held_op(&mut self) -> Op {
         let at = self.random.below(8) as usize;
-        match self.random.below(12) {
+        match self.random.below(16) {
+            12..14 if self.features.batches => Op::ChargeBatch(List(self.any_batch().1)),
+            14 => Op::SettleBatch(at, self.random.below(6)),
+            15 => {
+                let position = self.random.below(5) as usize;
+                Op::SettleMember(at, position, self.random.below(6))
+            }
             0..4 => {
                 let at_most = self.random.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
                 let call = self.call();

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ops::{Call, ONE};
+use tollgate::batch::MemberMode;
+
+use super::ops::{BatchCall, Call};
 use super::oracle::bucket::{Rule, State, ms_of};
 use super::oracle::{Answer, CallError, CallKind, Oracle};
 use super::spec::{KNOWN, Numbers};
@@ -20,6 +22,8 @@ pub(crate) struct Charge {
     numbers: Numbers,
     pub(crate) end: Option<i128>,
     generation: u64,
+    /// The rule by which it was charged, with the call's factor.
+    rule: Rule,
     /// When it was charged.
     at: i128,
     /// The state that the charge has left.
@@ -70,8 +74,8 @@ impl Charge {
         !has_ended && now.is_some_and(is_same)
     }
 
-    /// Returns units by the rule of which they were charged.
-    fn give_back(&self, oracle: &mut Oracle, by: Rule, units: i128) {
+    /// Returns units by the rule by which they were charged.
+    fn give_back(&self, oracle: &mut Oracle, units: i128) {
         let Some(state) = oracle.state(self.key).filter(|_| self.applies(oracle)) else { return };
         let own = Rule::of(self.numbers);
         let is_same_window = match (own, state, self.after) {
@@ -82,7 +86,7 @@ impl Charge {
             ) => own.current(at, used, ms_of(oracle.now)).at == charged,
             _ => true,
         };
-        let by = if let Rule::Gcra { .. } = own { by } else { own };
+        let by = if let Rule::Gcra { .. } = own { self.rule } else { own };
         let returned = by.refund(Some(state), oracle.now, units).0;
         oracle.store(self.key, returned.filter(|_| is_same_window));
     }
@@ -107,7 +111,8 @@ impl Held {
         let key = (call.limit, call.id);
         let (numbers, end) = oracle.terms.applied(call.limit, call.id, oracle.now)?;
         let after = oracle.state(key).filter(|_| oracle.state(key) != before)?;
-        Some(Charge { key, numbers, end, generation: self.generation, at: oracle.now, after })
+        let rule = oracle.rule(call)?;
+        Some(Charge { key, numbers, end, generation: self.generation, rule, at: oracle.now, after })
     }
 
     /// Spends an estimate. `None` in place of a claim: no limit applies.
@@ -120,6 +125,26 @@ impl Held {
         let answer = oracle.call(CallKind::Spend, call)?;
         let charge = self.charge_of(oracle, call, before);
         Ok((answer, answer.figures.map(|_| Claim { call, charge })))
+    }
+
+    /// Spends a batch of estimates. Returns the claim of each member that can be settled.
+    pub(crate) fn spend_batch(
+        &self,
+        oracle: &mut Oracle,
+        calls: &[(Call, MemberMode)],
+    ) -> Result<(Answer, Vec<Option<Claim>>), CallError> {
+        let states = calls.iter().map(|(call, _)| oracle.state((call.limit, call.id)));
+        let before: Vec<_> = states.collect();
+        let answer = oracle.batch(BatchCall::SpendAll, calls)?.0;
+        let claims = calls.iter().zip(before).map(|(&(call, mode), before)| {
+            let rule = oracle.rule(call).filter(|_| oracle.enabled)?;
+            let charge = self.charge_of(oracle, call, before);
+            let did_not_fit = mode == MemberMode::SpendOnly && call.cost > 0 && charge.is_none();
+            let is_above = i128::from(call.cost) > rule.most();
+            let has_none = mode == MemberMode::CheckOnly || did_not_fit || is_above;
+            (!has_none).then_some(Claim { call, charge })
+        });
+        Ok((answer, claims.collect()))
     }
 
     /// Reserves with at most this wait. Returns the wait.
@@ -163,7 +188,7 @@ impl Held {
         if let Some(place) = taken {
             let wait = (place.end - burst * interval - now).max(0);
             let (generation, after) = (self.generation, State::Tat(place.end));
-            let charge = Charge { key, numbers, end, generation, at: now, after };
+            let charge = Charge { key, numbers, end, generation, rule, at: now, after };
             return Ok((wait, Some(Claim { call, charge: Some(charge) })));
         }
         if at > MAX_NOW {
@@ -201,7 +226,7 @@ impl Held {
         actual: u64,
     ) -> Answer {
         let Some(Claim { call, charge }) = claim else { return Answer::UNLIMITED };
-        let (call, cost) = (Call { cost: 0, factor: ONE, ..call }, call.cost);
+        let (call, cost) = (Call { cost: 0, ..call }, call.cost);
         let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else {
             return Answer::UNLIMITED;
         };
@@ -245,7 +270,7 @@ impl Held {
     }
 
     fn return_units(&mut self, oracle: &mut Oracle, charge: Charge, units: u64) {
-        charge.give_back(oracle, Rule::of(charge.numbers), units.into());
+        charge.give_back(oracle, units.into());
         if charge.applies(oracle) {
             self.return_vacant(oracle, charge);
         }
@@ -278,7 +303,7 @@ impl Held {
             let charged = rule.spend(before, oracle.now, call.cost.into()).0;
             oracle.store((call.limit, call.id), charged);
             if let Some(charge) = self.charge_of(oracle, call, before) {
-                charge.give_back(oracle, rule, call.cost.into());
+                charge.give_back(oracle, call.cost.into());
             }
         }
     }

@@ -19,6 +19,7 @@ mod ops;
 mod oracle;
 #[path = "../support/random.rs"]
 mod random;
+mod receipts;
 mod returns;
 mod run;
 mod shrink;

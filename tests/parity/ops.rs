@@ -40,6 +40,12 @@ pub(crate) enum Op {
     Charge(Call),
     /// Settles one of the open charges if it is a receipt.
     Settle(usize, u64),
+    /// Spends a batch of estimates and keeps its receipt.
+    ChargeBatch(List<(Call, MemberMode)>),
+    /// Settles all members of one of the receipts of batches.
+    SettleBatch(usize, u64),
+    /// Settles the member at a position of one of the receipts of batches.
+    SettleMember(usize, usize, u64),
     /// Blocks an id for this number of ns.
     Block(usize, usize, u64),
     Unblock(usize, usize),

@@ -58,7 +58,7 @@ impl Machine {
     }
 
     /// The time until the bucket is full, if a limit applies.
-    fn reset_in(&self, (limit, id): (usize, usize)) -> Option<i128> {
+    pub(crate) fn reset_in(&self, (limit, id): (usize, usize)) -> Option<i128> {
         let answer = self.handle(limit)?.check(KNOWN[limit].id(id), 0).ok()?;
         answer.remaining().map(|_| answer.reset_in().as_nanos() as i128)
     }
@@ -158,8 +158,12 @@ impl Machine {
         let at = at.checked_rem(self.open.len())?;
         let open = &self.open[at];
         let end = open.claim.and_then(|claim| claim.charge).and_then(|charge| charge.end);
-        let is_near = end.is_some_and(|end| (end - self.now()).abs() < NEAR_END_NS);
+        let is_near = end.is_some_and(|end| self.is_near(end));
         (is_wanted(&open.what) && !is_near).then(|| self.open.swap_remove(at))
+    }
+
+    pub(crate) fn is_near(&self, end: i128) -> bool {
+        (end - self.now()).abs() < NEAR_END_NS
     }
 
     pub(crate) fn keep(&mut self, at: usize) {
@@ -199,7 +203,7 @@ impl Machine {
 
     /// Records what a settlement or a cancel of a charge has returned. In a full table the bucket may be one that other ids
     /// share.
-    fn note_returned(
+    pub(crate) fn note_returned(
         &mut self,
         call: Call,
         before: Option<i128>,

@@ -19,6 +19,7 @@ use super::held::Held;
 use super::ledger::Ledger;
 use super::ops::{Call, ONE, Op};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
+use super::receipts::BatchReceipt;
 use super::returns::Open;
 use super::spec::{DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, List, Spec};
 use super::support::rules::scripted;
@@ -113,6 +114,7 @@ pub(crate) struct Machine {
     pub(crate) held: Held,
     /// The charges that callers of the limiter hold.
     pub(crate) open: Vec<Open>,
+    pub(crate) receipts: Vec<BatchReceipt>,
     pub(crate) ledger: Ledger,
     /// Whether the clock has gone back.
     has_back: bool,
@@ -153,6 +155,7 @@ impl Machine {
             oracle: Oracle::new(terms, now),
             held: Held::default(),
             open: Vec::new(),
+            receipts: Vec::new(),
             ledger: Ledger::default(),
             has_back: false,
             denies: (denies, asked),
@@ -242,6 +245,9 @@ impl Machine {
             Op::Denied(members) => self.denied(&members.0)?,
             Op::Charge(call) => self.charge(*call)?,
             Op::Settle(at, actual) => self.settle(*at, *actual)?,
+            Op::ChargeBatch(members) => self.charge_batch(&members.0)?,
+            Op::SettleBatch(at, actual) => self.settle_batch(*at, *actual)?,
+            Op::SettleMember(at, member, actual) => self.settle_member(*at, *member, *actual)?,
             Op::Reserve(call, at_most) => self.reserve(*call, *at_most)?,
             Op::Cancel(at) => self.cancel(*at)?,
             Op::Keep(at) => self.keep(*at),
@@ -456,7 +462,7 @@ impl Machine {
         let elapsed = restored.elapsed.as_nanos() as i128;
         (self.limiter, self.hand, (self.oracle, self.ledger, self.first)) = (limiter, hand, saved);
         // What callers hold belongs to the limiter before.
-        (self.held, self.open) = (Held::default(), Vec::new());
+        (self.held, self.open, self.receipts) = (Held::default(), Vec::new(), Vec::new());
         self.base = self.oracle.now + elapsed;
         self.find_handles();
         let terms = self.with_ends(spec, self.base, (before, after));

@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::charge::return_charge;
 use crate::limiter::batch::member::{Member, MemberMode};
+use crate::limiter::reserve::claim::Claim;
 use crate::limits::{Entry, with_plain_bytes};
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Guard, Home, Known, Store, StoreKey, Table, pin, read};
@@ -39,18 +40,27 @@ enum Uncharged {
     NotLive,
 }
 
-/// Receives each member's position, its own decision, and its limit.
-type Tell<'t> = Option<&'t mut dyn FnMut(usize, Decision, &Limit)>;
+/// What the caller of a batch wants to know of its members.
+pub(super) struct After<'t> {
+    /// Receives each member's position, its own decision, and its limit.
+    pub(super) tell: Option<&'t mut dyn FnMut(usize, Decision, &Limit)>,
+    /// Receives each member's position and its charge, if the batch is allowed.
+    pub(super) keep: Option<&'t mut dyn FnMut(usize, Claim)>,
+}
 
-/// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `tell` gets
-/// for a member that would have been allowed the decision of a check at a cost of 0.
+/// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `after.tell`
+/// gets for a member that would have been allowed the decision of a check at a cost of 0.
 #[inline]
-pub(super) fn spend(limiter: &Limiter, members: &[Member<'_>], tell: Tell<'_>) -> Option<Decision> {
+pub(super) fn spend(
+    limiter: &Limiter,
+    members: &[Member<'_>],
+    after: Option<&mut After<'_>>,
+) -> Option<Decision> {
     match members.len() {
-        1 => spend_known::<1>(limiter, members.first_chunk()?, tell),
-        2 => spend_known::<2>(limiter, members.first_chunk()?, tell),
-        3 => spend_known::<3>(limiter, members.first_chunk()?, tell),
-        4 => spend_known::<4>(limiter, members.first_chunk()?, tell),
+        1 => spend_known::<1>(limiter, members.first_chunk()?, after),
+        2 => spend_known::<2>(limiter, members.first_chunk()?, after),
+        3 => spend_known::<3>(limiter, members.first_chunk()?, after),
+        4 => spend_known::<4>(limiter, members.first_chunk()?, after),
         _ => None,
     }
 }
@@ -58,7 +68,7 @@ pub(super) fn spend(limiter: &Limiter, members: &[Member<'_>], tell: Tell<'_>) -
 fn spend_known<const N: usize>(
     limiter: &Limiter,
     members: &[Member<'_>; N],
-    tell: Tell<'_>,
+    after: Option<&mut After<'_>>,
 ) -> Option<Decision> {
     let inner = &*limiter.inner;
     // A custom clock may panic in a return, which the general way is prepared for.
@@ -76,10 +86,10 @@ fn spend_known<const N: usize>(
     if inner.clock.is_quick()
         && let Some(guard) = read()
     {
-        return spend_with_guard(limiter, &guard, &members, None, tell);
+        return spend_with_guard(limiter, &guard, &members, None, after);
     }
     let read_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
-    spend_with_guard(limiter, &pin(), &members, read_ns, tell)
+    spend_with_guard(limiter, &pin(), &members, read_ns, after)
 }
 
 /// Spends members in the order of their keys. `read_ns` is a reading of the clock, if one was made.
@@ -89,7 +99,7 @@ fn spend_with_guard<const N: usize>(
     guard: &Guard,
     members: &[Positioned<'_>; N],
     read_ns: Option<u64>,
-    tell: Tell<'_>,
+    after: Option<&mut After<'_>>,
 ) -> Option<Decision> {
     let inner = &*limiter.inner;
     let Store::LockFree(table) = &inner.store else { return None };
@@ -135,7 +145,8 @@ fn spend_with_guard<const N: usize>(
             count(member, it, *position, decision, now_ns);
         }
     }
-    if let Some(tell) = tell {
+    let Some(after) = after else { return Some(decision) };
+    if let Some(tell) = &mut after.tell {
         for wanted in 0..N {
             for (it, Positioned { member, position }) in found.iter().zip(members) {
                 if *position == wanted
@@ -145,6 +156,18 @@ fn spend_with_guard<const N: usize>(
                     tell(wanted, own.for_member(wanted), limit);
                 }
             }
+        }
+    }
+    if let Some(keep) = &mut after.keep
+        && decision.allowed()
+    {
+        for at in 0..N {
+            let Positioned { member, position } = members[at];
+            let charged =
+                with_spent(member, homes[at].fingerprint(), &found[at], now_ns, |key, spent| {
+                    Claim::new(limiter, view, key, member.cost, Factor::ONE, spent)
+                });
+            charged.into_iter().for_each(|claim| keep(position, claim));
         }
     }
     Some(decision)
@@ -303,15 +326,28 @@ fn give_back(
     found: &Found<'_>,
     now_ns: u64,
 ) {
-    let Some(limit) = found.limit(now_ns) else { return };
+    with_spent(member, fingerprint, found, now_ns, |key, spent| {
+        return_charge(view, key, member.cost, &spent);
+    });
+}
+
+/// Calls `then` with the key and the charge of a member that was charged.
+#[inline]
+fn with_spent<R>(
+    member: &Member<'_>,
+    fingerprint: Fingerprint,
+    found: &Found<'_>,
+    now_ns: u64,
+    then: impl FnOnce(&StoreKey<'_>, Spent) -> R,
+) -> Option<R> {
+    let limit = found.limit(now_ns)?;
     let word = Some(found.charge(member, now_ns).spent_ns);
     let outcome = Outcome { word, decision: found.decision(member, now_ns) };
     let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
-        let key = StoreKey { key, fingerprint, tag: found.known.tag() };
-        return_charge(view, &key, member.cost, &spent);
-    });
+        then(&StoreKey { key, fingerprint, tag: found.known.tag() }, spent)
+    })
 }
 
 /// Counts the member at `position`: of an allowed batch, or if it has denied the batch.

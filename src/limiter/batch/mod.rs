@@ -6,6 +6,7 @@
 
 mod charge;
 mod count;
+mod estimate;
 mod fast_path;
 mod member;
 pub(crate) mod prepared;
@@ -26,11 +27,14 @@ use crate::limits::Scratch;
 use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
+use fast_path::After;
 
 pub(crate) use charge::{Looks, look, returned_on_panic, spend};
 pub(crate) use count::count;
 pub use member::{Member, MemberMode};
-pub(crate) use prepared::{INLINE_MEMBERS, Prepared, PreparedMembers, prepare_all, strictest};
+pub(crate) use prepared::{
+    INLINE_MEMBERS, Prepared, PreparedMembers, Trial, prepare_all, strictest,
+};
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
 ///
@@ -151,7 +155,8 @@ impl<'a> Batch<'a> {
         let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
         each.resize(self.members.len(), Decision::UNLIMITED);
         let mut tell = |at: usize, decision, _: &Limit| each[at] = decision;
-        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut tell)) {
+        let mut after = After { tell: Some(&mut tell), keep: None };
+        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
             Some(decision) => decision,
             None => self.spend_and_report(true, |_, member| {
                 each[member.position] = member.shown_decision();
@@ -180,7 +185,8 @@ impl<'a> Batch<'a> {
         &self,
         tell: &mut dyn FnMut(usize, Decision, &Limit),
     ) -> Option<Decision> {
-        fast_path::spend(self.limiter, self.members, Some(tell))
+        let mut after = After { tell: Some(tell), keep: None };
+        fast_path::spend(self.limiter, self.members, Some(&mut after))
     }
 
     /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for
@@ -198,12 +204,9 @@ impl<'a> Batch<'a> {
             if !member.is_in_shadow_mode() {
                 tell(position, member.shown_decision(), &member.limit);
             }
-            if let Some(spent) = member.spent
-                && keeps(position)
+            if keeps(position)
+                && let Some(claim) = member.claim(self.limiter, view)
             {
-                let (key, limiter) = (&member.key, self.limiter);
-                let mut claim = Claim::new(limiter, view, key, member.cost, member.factor, spent);
-                claim.is_in_shadow = member.is_in_shadow;
                 keep(position, claim);
             }
         })

@@ -30,6 +30,8 @@ pub(crate) struct Claim {
     generation: u64,
     /// Whether the shadow bucket was charged as well.
     pub(crate) is_in_shadow: bool,
+    /// The member's position in its batch, if the charge is one of a batch that its caller settles.
+    pub(crate) position: Option<u32>,
 }
 
 /// What a call claims.
@@ -251,7 +253,13 @@ impl Claim {
             charged: ReturnableCharge::new(view, key, spent),
             generation: view.generation.number,
             is_in_shadow: false,
+            position: None,
         }
+    }
+
+    /// The units of the call.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
     }
 
     /// Reads the limiter's clock.
@@ -339,14 +347,15 @@ impl Claim {
         self.in_shadow(Call::Spend(units));
     }
 
-    /// Replaces the estimate `cost` by the actual cost, and decides a check of the bucket at a cost of 0.
-    pub(super) fn settle(&self, cost: u64, actual: u64) -> Decision {
-        match actual.checked_sub(cost) {
-            None => self.give_back(cost - actual),
+    /// Replaces the estimate by the actual cost, and decides a check of the bucket at a cost of 0.
+    pub(crate) fn settle(&self, actual: u64) -> Decision {
+        match actual.checked_sub(self.cost) {
+            None => self.give_back(self.cost - actual),
             Some(0) => {}
             Some(more) => self.owe(more),
         }
-        self.look()
+        let settled = self.look();
+        self.position.map_or(settled, |position| settled.for_member(position as usize))
     }
 
     /// Repeats a call on the shadow of the bucket, if it has one.

@@ -2,17 +2,21 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
 use crate::limits::Id;
 
-/// Holds an estimated charge, to be [settled](Receipt::settle) once by the actual cost. Made by
-/// [`KeyedLimit::spend_estimate`], which has an example, [`KeyedLimit::until_allowed`] and
-/// [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
+/// Holds estimated charges, of one limit or of the members of a batch, to be [settled](Receipt::settle) by the actual costs.
+/// Made by [`KeyedLimit::spend_estimate`] and [`Batch::spend_estimate`](crate::batch::Batch::spend_estimate), which have
+/// examples, [`KeyedLimit::until_allowed`] and [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
 ///
-/// If a receipt is dropped, the estimate stays charged.
+/// If a receipt is dropped, the estimates that are not settled stay charged.
+///
+/// Up to eight members are kept without an allocation, apart from ids of more than 18 bytes.
 ///
 /// # Example
 ///
@@ -28,10 +32,14 @@ use crate::limits::Id;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Receipt {
-    /// `None` if no limit applies.
-    pub(crate) charged: Option<Claim>,
-    pub(crate) cost: u64,
+    /// The charges that are not settled.
+    claims: SmallVec<[Claim; INLINE_CLAIMS]>,
+    /// The units of all charges.
+    cost: u64,
 }
+
+/// The number of charges that a receipt keeps on the stack.
+const INLINE_CLAIMS: usize = 8;
 
 impl KeyedLimit {
     /// Like [`spend`](KeyedLimit::spend), and returns a receipt if the call is allowed. For costs that are known only
@@ -72,13 +80,38 @@ impl KeyedLimit {
         let now_ns = self.limiter.inner.clock.now_ns();
         let claimed = self.claim(id.into(), estimate, now_ns, Wanted::Now)?;
         let Claimed { decision, claim, .. } = claimed;
-        let receipt = decision.allowed().then(|| Receipt { charged: claim, cost: estimate });
-        Ok((decision, receipt))
+        Ok((decision, decision.allowed().then(|| Receipt::of_one(claim, estimate))))
     }
 }
 
 impl Receipt {
-    /// The units that are charged as an estimate.
+    /// Holds the charge of one call of `cost` units, if a limit applies to it.
+    #[inline]
+    pub(crate) fn of_one(claim: Option<Claim>, cost: u64) -> Receipt {
+        Receipt { claims: claim.into_iter().collect(), cost }
+    }
+
+    /// Takes the charge of a call for one limit, and its units.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn into_one(mut self) -> (Option<Claim>, u64) {
+        (self.claims.pop(), self.cost)
+    }
+
+    /// Holds the charges of a batch, which are not made yet.
+    #[inline]
+    pub(crate) fn of_batch() -> Receipt {
+        Receipt { claims: SmallVec::new(), cost: 0 }
+    }
+
+    /// Adds the charge of the member at `position`.
+    #[inline]
+    pub(crate) fn add_member(&mut self, position: usize, mut claim: Claim) {
+        claim.position = u32::try_from(position).ok();
+        self.cost = self.cost.saturating_add(claim.cost());
+        self.claims.push(claim);
+    }
+
+    /// The units that are charged as estimates, of all members together. Members that are settled count as well.
     ///
     /// # Example
     ///
@@ -104,6 +137,9 @@ impl Receipt {
     /// * **The estimate was too low.** The rest is charged, down to a debt of
     ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units beyond what the bucket has. Nothing is charged if the
     ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.
+    /// * **The receipt of a batch** settles each member that is not settled yet, all of them by the same `actual`, and returns
+    ///   the strictest of the decisions. Members whose actual costs differ are settled by their places: see
+    ///   [`settle_member`](Receipt::settle_member).
     ///
     /// A reservation that is settled before its time is still granted at its time.
     ///
@@ -122,11 +158,46 @@ impl Receipt {
     /// assert_eq!(receipt.expect("allowed").settle(2).remaining(), Some(3));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn settle(self, actual: u64) -> Decision {
-        match &self.charged {
-            Some(claim) => claim.settle(self.cost, actual),
-            None => Decision::UNLIMITED,
-        }
+    pub fn settle(mut self, actual: u64) -> Decision {
+        self.claims.sort_unstable_by_key(|claim| claim.position);
+        let settled = self.claims.drain(..).map(|claim| claim.settle(actual));
+        settled.fold(Decision::UNLIMITED, Decision::stricter)
+    }
+
+    /// Settles one member of a batch, by its position in the batch, and returns its decision as [`settle`](Receipt::settle)
+    /// does. `None`: there is nothing to settle, because the member is settled already, because no limit applies to it, or
+    /// because the batch charged it nothing (a member that only checks, or one that only spends and whose bucket did not
+    /// have the units).
+    ///
+    /// The members that are never settled stay charged by their estimates: here the one request.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// let minute = Duration::from_secs(60);
+    /// let limiter = Limiter::new(
+    ///     Limits::builder()
+    ///         .limit("Requests", IdFormat::String, Limit::new(10, 10, minute)?)?
+    ///         .limit("Tokens", IdFormat::String, Limit::new(1000, 1000, minute)?)?
+    ///         .build(),
+    /// );
+    /// let (requests, tokens) = (limiter.limit("Requests")?, limiter.limit("Tokens")?);
+    /// let members = [requests.member("alice"), tokens.member("alice").cost(600)];
+    /// let (_, receipt) = limiter.batch(&members).spend_estimate()?;
+    /// let mut receipt = receipt.expect("allowed");
+    /// // The answer had 250 tokens.
+    /// assert_eq!(receipt.settle_member(1, 250).expect("charged").remaining(), Some(750));
+    /// assert_eq!(receipt.settle_member(1, 250), None); // once
+    /// drop(receipt);
+    /// assert_eq!(requests.check("alice", 0)?.remaining(), Some(9));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn settle_member(&mut self, position: usize, actual: u64) -> Option<Decision> {
+        let is_of = |claim: &Claim| claim.position.unwrap_or(0) as usize == position;
+        let at = self.claims.iter().position(is_of)?;
+        Some(self.claims.remove(at).settle(actual))
     }
 }
 

@@ -32,7 +32,9 @@ use crate::util::time::saturating_ns;
 /// ```
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
-    pub(crate) receipt: Receipt,
+    /// `None` if no limit applies.
+    pub(crate) charged: Option<Claim>,
+    pub(crate) cost: u64,
     /// By the limiter's clock.
     pub(crate) granted_at_ns: u64,
 }
@@ -94,13 +96,20 @@ impl KeyedLimit {
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         if decision.allowed() {
             let granted_at_ns = now_ns.saturating_add(wait_ns);
-            return Ok(Reservation { receipt: Receipt { charged: claim, cost }, granted_at_ns });
+            return Ok(Reservation { charged: claim, cost, granted_at_ns });
         }
         Err(ReserveError::from_denial(refused, decision))
     }
 }
 
 impl Reservation {
+    /// Makes a place of a charge that is made already.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn granted(receipt: Receipt, granted_at_ns: u64) -> Reservation {
+        let (charged, cost) = receipt.into_one();
+        Reservation { charged, cost, granted_at_ns }
+    }
+
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
     ///
     /// # Example
@@ -120,7 +129,7 @@ impl Reservation {
     /// ```
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
-        let now_ns = self.receipt.charged.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
+        let now_ns = self.charged.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
@@ -138,7 +147,7 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cost(&self) -> u64 {
-        self.receipt.cost
+        self.cost
     }
 
     /// Cancels the reservation.
@@ -174,7 +183,7 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        if let Some(claim) = &self.receipt.charged {
+        if let Some(claim) = &self.charged {
             claim.cancel(self.granted_at_ns);
         }
     }
@@ -194,7 +203,7 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_receipt(self) -> Receipt {
-        self.receipt
+        Receipt::of_one(self.charged, self.cost)
     }
 }
 

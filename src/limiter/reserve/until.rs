@@ -396,7 +396,7 @@ impl Wait<'_, '_> {
         }
         let Claimed { decision, claim, refused, .. } = claimed;
         if decision.allowed() {
-            return Ok(Next::Allowed(Receipt { charged: claim, cost: self.cost }));
+            return Ok(Next::Allowed(Receipt::of_one(claim, self.cost)));
         }
         Err(ReserveError::from_denial(refused, decision))
     }
@@ -433,7 +433,7 @@ impl PendingPlace {
             return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
         }
         let receipt = self.place.take().map(Reservation::into_receipt);
-        Next::Allowed(receipt.unwrap_or(Receipt { charged: None, cost: 0 }))
+        Next::Allowed(receipt.unwrap_or_else(|| Receipt::of_one(None, 0)))
     }
 }
 

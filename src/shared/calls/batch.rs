@@ -89,8 +89,8 @@ pub(crate) enum Begun {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SharedBatch<'a> {
-    limiter: &'a Limiter,
-    members: &'a [SharedMember<'a>],
+    pub(super) limiter: &'a Limiter,
+    pub(super) members: &'a [SharedMember<'a>],
 }
 
 impl Limiter {
@@ -233,7 +233,7 @@ impl SharedBatch<'_> {
     }
 
     /// Makes a call for a batch that has no shared member.
-    fn here<R>(&self, call: impl FnOnce(Batch<'_>) -> R) -> R {
+    pub(super) fn here<R>(&self, call: impl FnOnce(Batch<'_>) -> R) -> R {
         let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
             self.members.iter().map(|member| member.0).collect();
         call(self.limiter.batch(&members))
@@ -314,9 +314,8 @@ impl SharedBatch<'_> {
             }
             // Taken: from here on a panic rolls the charges back by their claims.
             let claims = locals.iter_mut().filter_map(|member| {
-                let spent = member.spent.take()?;
-                let Prepared { key, cost, factor, .. } = member;
-                let claim = Claim::new(self.limiter, view, key, *cost, *factor, spent);
+                let claim = member.claim(self.limiter, view)?;
+                member.spent = None;
                 Some((member.position, claim))
             });
             let claims = claims.collect();

@@ -35,7 +35,7 @@ pub(crate) struct ChargedInStore {
 }
 
 /// Where the answer of a settlement will come, and whether its limit is in shadow mode.
-type Settling = (oneshot::Receiver<Result<ChangedBucket, Error>>, bool);
+pub(super) type AnswerOfSettlement = (oneshot::Receiver<Result<ChangedBucket, Error>>, bool);
 
 /// The bucket of a charge, by the limit that applies now.
 struct Place {
@@ -91,7 +91,11 @@ impl ChargedInStore {
 
     /// Begins to replace the estimate `cost` by the actual cost. Returns where the answer will come, and whether the limit is
     /// in shadow mode; `None` if no limit applies now.
-    pub(super) fn settle(&self, cost: u64, actual: u64) -> Result<Option<Settling>, Error> {
+    pub(super) fn settle(
+        &self,
+        cost: u64,
+        actual: u64,
+    ) -> Result<Option<AnswerOfSettlement>, Error> {
         let Some(place) = self.place_now()? else { return Ok(None) };
         let step = self.settlement(&place, cost, actual);
         let Place { member, is_shadow, .. } = place;

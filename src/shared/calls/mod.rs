@@ -12,6 +12,7 @@ mod changes;
 pub(crate) mod charged;
 mod counters;
 mod decided;
+mod estimate;
 mod explain;
 mod give_up;
 pub(crate) mod handle;

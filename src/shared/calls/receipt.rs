@@ -8,44 +8,65 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::reserve::{Receipt, Reservation};
 use crate::shared::calls::answer;
-use crate::shared::calls::charged::ChargedInStore;
+use crate::shared::calls::charged::{AnswerOfSettlement, ChargedInStore};
 
-/// A charged estimate, which [`settle`](SharedReceipt::settle) replaces by the actual cost. A receipt that is dropped leaves
-/// its estimate charged.
+/// Charged estimates, of one limit or of the members of a batch, which [`settle`](SharedReceipt::settle) replaces by the actual
+/// costs. A receipt that is dropped leaves its estimates charged.
 #[must_use = "the estimate stays charged until it is settled"]
-pub struct SharedReceipt(pub(super) Of);
+pub struct SharedReceipt {
+    /// The charges on this node.
+    here: Receipt,
+    in_store: Vec<StoredEstimate>,
+    cost: u64,
+}
 
-/// Where the charge of a receipt is.
-pub(super) enum Of {
-    Here(Receipt),
-    InStore { charge: Box<ChargedInStore>, cost: u64 },
+/// An estimate that is charged to a bucket in the store.
+pub(super) struct StoredEstimate {
+    pub(super) charge: Box<ChargedInStore>,
+    pub(super) cost: u64,
+    /// The member's position in its batch.
+    pub(super) position: Option<usize>,
 }
 
 impl SharedReceipt {
+    pub(super) fn new(here: Receipt, in_store: Vec<StoredEstimate>) -> SharedReceipt {
+        let stored = in_store.iter().map(|estimate| estimate.cost);
+        let cost = stored.fold(here.cost(), u64::saturating_add);
+        SharedReceipt { here, in_store, cost }
+    }
+
     /// A receipt of a call that has charged nothing.
     pub(super) fn of_nothing(cost: u64) -> SharedReceipt {
-        SharedReceipt(Of::Here(Receipt { charged: None, cost }))
+        SharedReceipt::of_local(Receipt::of_one(None, cost))
     }
 
     pub(super) fn of_local(receipt: Receipt) -> SharedReceipt {
-        SharedReceipt(Of::Here(receipt))
+        SharedReceipt::new(receipt, Vec::new())
     }
 
-    /// Returns the estimate.
-    pub fn cost(&self) -> u64 {
-        match &self.0 {
-            Of::Here(receipt) => receipt.cost(),
-            Of::InStore { cost, .. } => *cost,
+    /// Takes the charge of a call for one limit.
+    pub(super) fn into_place(mut self, granted_at_ns: u64) -> Place {
+        match self.in_store.pop() {
+            Some(StoredEstimate { charge, cost, .. }) => {
+                Place::InStore { charge, cost, granted_at_ns }
+            }
+            None => Place::Here(Reservation::granted(self.here, granted_at_ns)),
         }
     }
 
-    /// Replaces the estimate by the actual cost: see [`Receipt::settle`]. It begins when it is called; the future only waits for
-    /// the decision, and may be dropped.
+    /// Returns the estimate, of all members of a batch together. Members that are settled count as well.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Replaces the estimate by the actual cost: see [`Receipt::settle`]. Of a batch it settles each member that is not settled
+    /// yet, and returns the strictest decision. It begins when it is called; the future only waits for the decision, and may be
+    /// dropped.
     ///
     /// # Errors
     ///
     /// [`Error::is_store_failure`] if the store does not answer in time or has a text that is no bucket. The estimate may stay
-    /// charged then.
+    /// charged then. Of a batch the other members are settled.
     ///
     /// # Example
     ///
@@ -54,22 +75,66 @@ impl SharedReceipt {
         self,
         actual: u64,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + use<> {
-        let (settling, here) = match self.0 {
-            Of::Here(receipt) => (None, Ok(receipt.settle(actual))),
-            Of::InStore { charge, cost } => match charge.settle(cost, actual) {
-                Ok(settling) => (settling, Ok(Decision::UNLIMITED)),
-                Err(error) => (None, Err(error)),
-            },
+        let here = self.here.settle(actual);
+        let begun: Vec<_> = self.in_store.iter().map(|it| it.begin_to_settle(actual)).collect();
+        async move {
+            let mut strictest = Ok(here);
+            for settling in begun {
+                let decision = settling.answer().await;
+                strictest = strictest.and_then(|before| Ok(before.stricter(decision?)));
+            }
+            strictest
+        }
+    }
+
+    /// Settles one member of a batch: see [`Receipt::settle_member`]. It begins when it is called.
+    ///
+    /// # Errors
+    ///
+    /// See [`settle`](SharedReceipt::settle).
+    ///
+    /// # Example
+    ///
+    /// See [`SharedBatch::spend_estimate`](crate::shared::SharedBatch::spend_estimate).
+    pub fn settle_member(
+        &mut self,
+        position: usize,
+        actual: u64,
+    ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + use<> {
+        let is_of = |it: &StoredEstimate| it.position.unwrap_or(0) == position;
+        let stored = self.in_store.iter().position(is_of);
+        let stored = stored.map(|at| self.in_store.remove(at).begin_to_settle(actual));
+        let here = match &stored {
+            Some(_) => None,
+            None => self.here.settle_member(position, actual),
         };
         async move {
-            match settling {
-                None => here,
-                Some((changed, is_shadow)) => {
-                    let decision = answer(changed).await?.check();
-                    Ok(if is_shadow { decision.in_shadow() } else { decision })
-                }
+            match stored {
+                Some(settling) => settling.answer().await.map(Some),
+                None => Ok(here),
             }
         }
+    }
+}
+
+/// A settlement in the store that has begun.
+struct Settling {
+    begun: Result<Option<AnswerOfSettlement>, Error>,
+    position: Option<usize>,
+}
+
+impl StoredEstimate {
+    fn begin_to_settle(&self, actual: u64) -> Settling {
+        Settling { begun: self.charge.settle(self.cost, actual), position: self.position }
+    }
+}
+
+impl Settling {
+    async fn answer(self) -> Result<Decision, Error> {
+        let Some((changed, is_shadow)) = self.begun? else { return Ok(Decision::UNLIMITED) };
+        let decision = answer(changed).await?.check();
+        let decision = if is_shadow { decision.in_shadow() } else { decision };
+        Ok(self.position.map_or(decision, |position| decision.for_member(position)))
     }
 }
 
@@ -92,8 +157,7 @@ pub(super) enum Place {
 impl SharedReservation {
     /// A reservation of a call that has charged nothing and waits for nothing.
     pub(super) fn of_nothing(cost: u64) -> SharedReservation {
-        let receipt = Receipt { charged: None, cost };
-        SharedReservation(Place::Here(Reservation { receipt, granted_at_ns: 0 }))
+        SharedReservation(SharedReceipt::of_nothing(cost).into_place(0))
     }
 
     /// Returns how long the caller has to wait from now on.
@@ -125,10 +189,13 @@ impl SharedReservation {
 
     /// Returns the receipt of the charge, as if the wait were over.
     pub fn into_receipt(self) -> SharedReceipt {
-        SharedReceipt(match self.0 {
-            Place::Here(reservation) => Of::Here(reservation.into_receipt()),
-            Place::InStore { charge, cost, .. } => Of::InStore { charge, cost },
-        })
+        match self.0 {
+            Place::Here(reservation) => SharedReceipt::of_local(reservation.into_receipt()),
+            Place::InStore { charge, cost, .. } => {
+                let stored = StoredEstimate { charge, cost, position: None };
+                SharedReceipt::new(Receipt::of_one(None, 0), vec![stored])
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::algorithm::timed_count::NS_PER_MS;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::{Reservation, ReserveError};
+use crate::limiter::reserve::{Receipt, ReserveError};
 use crate::limits::{Id, Scratch};
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::{AskedBatch, SharedCall};
@@ -22,7 +22,7 @@ use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
 use crate::shared::calls::outage::decide_without;
 use crate::shared::calls::policy;
-use crate::shared::calls::receipt::{Of, Place, SharedReceipt, SharedReservation};
+use crate::shared::calls::receipt::{Place, SharedReceipt, SharedReservation, StoredEstimate};
 use crate::shared::protocol::change::{Step, Stepped};
 use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::text::{rule_time_ns, unix_ms};
@@ -109,15 +109,8 @@ impl SharedLimit {
             }
             if terms.is_shadow {
                 let (_, receipt) = handle.estimate_or_nothing(id, cost).await?;
-                return Ok(SharedReservation(match receipt.map(|receipt| receipt.0) {
-                    Some(Of::InStore { charge, cost }) => {
-                        Place::InStore { charge, cost, granted_at_ns: 0 }
-                    }
-                    Some(Of::Here(receipt)) => {
-                        Place::Here(Reservation { receipt, granted_at_ns: 0 })
-                    }
-                    None => return Ok(SharedReservation::of_nothing(cost)),
-                }));
+                let receipt = receipt.unwrap_or_else(|| SharedReceipt::of_nothing(cost));
+                return Ok(SharedReservation(receipt.into_place(0)));
             }
             if let Some((store, member)) = handle.place(id, cost)? {
                 let key = handle.key_of(id)?;
@@ -192,7 +185,8 @@ impl KeyedLimit {
                 let mut charges = decided.members.into_iter().filter_map(|member| member.charge);
                 let receipt = match charges.next() {
                     Some(MemberCharge::InStore(charge)) => {
-                        SharedReceipt(Of::InStore { charge, cost: estimate })
+                        let stored = StoredEstimate { charge, cost: estimate, position: None };
+                        SharedReceipt::new(Receipt::of_one(None, 0), vec![stored])
                     }
                     _ => SharedReceipt::of_nothing(estimate),
                 };
@@ -202,7 +196,7 @@ impl KeyedLimit {
                 Err(error) if error.needs_store() => {}
                 Err(error) => return Err(error),
                 Ok((decision, receipt)) => {
-                    return Ok((decision, receipt.map(|here| SharedReceipt(Of::Here(here)))));
+                    return Ok((decision, receipt.map(SharedReceipt::of_local)));
                 }
             }
         }
@@ -271,7 +265,7 @@ impl KeyedLimit {
     }
 
     /// Returns the terms of a shared limit; an error if it is leased.
-    fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+    pub(super) fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
         match self.terms(id)? {
             Some(Terms { is_leased: true, .. }) => {
                 self.tally.count_error();

@@ -32,16 +32,18 @@ impl LimitedMember {
     }
 }
 
-/// Returns the strictest answer: denied before allowed, then the longer wait, then fewer units left, then
-/// the later member.
+impl Answer {
+    /// Returns the stricter answer: denied before allowed, then the longer wait, then fewer units left, then the later one.
+    pub(crate) fn stricter(self, later: Answer) -> Answer {
+        let rank = |answer: &Answer| {
+            answer.figures.map(|figures| (!figures.allowed, figures.retry, -figures.remaining))
+        };
+        if rank(&self) > rank(&later) { self } else { later }
+    }
+}
+
 fn strictest(answers: impl Iterator<Item = Answer>) -> Answer {
-    let rank = |answer: &Answer| {
-        answer.figures.map(|figures| (!figures.allowed, figures.retry, -figures.remaining))
-    };
-    answers.fold(
-        Answer::UNLIMITED,
-        |first, later| if rank(&first) > rank(&later) { first } else { later },
-    )
+    answers.fold(Answer::UNLIMITED, Answer::stricter)
 }
 
 impl Oracle {

@@ -1,0 +1,74 @@
+//! Charges the members of a batch by estimates, which are settled later.
+
+use crate::core::spent::Spent;
+use crate::core::view::LimitsView;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::limiter::Limiter;
+use crate::limiter::batch::fast_path::{self, After};
+use crate::limiter::batch::{Batch, MemberMode, Prepared, Trial};
+use crate::limiter::reserve::Receipt;
+use crate::limiter::reserve::claim::Claim;
+
+impl Batch<'_> {
+    /// Like [`spend`](Batch::spend), and returns a receipt if the batch is allowed. It holds the charges of all members, to be
+    /// [settled](Receipt::settle) by their actual costs together, or [one by one](Receipt::settle_member).
+    ///
+    /// # Errors
+    ///
+    /// See [`Batch`].
+    ///
+    /// # Example: a completion counts for a user and for a team
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let tokens = |most| Limit::new(most, most, Duration::from_secs(60));
+    /// let limiter = Limiter::new(
+    ///     Limits::builder()
+    ///         .limit("TokensPerUser", IdFormat::String, tokens(1_000)?)?
+    ///         .limit("TokensPerTeam", IdFormat::String, tokens(5_000)?)?
+    ///         .build(),
+    /// );
+    /// let (users, teams) = (limiter.limit("TokensPerUser")?, limiter.limit("TokensPerTeam")?);
+    /// let members = [users.member("alice").cost(600), teams.member("a-team").cost(600)];
+    /// let (decision, receipt) = limiter.batch(&members).spend_estimate()?;
+    /// assert_eq!(decision.remaining(), Some(400));
+    ///
+    /// // The answer had 250 tokens. The strictest of the two buckets is that of the user.
+    /// assert_eq!(receipt.expect("allowed").settle(250).remaining(), Some(750));
+    /// assert_eq!(teams.check("a-team", 0)?.remaining(), Some(4_750));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn spend_estimate(&self) -> Result<(Decision, Option<Receipt>), Error> {
+        let mut receipt = Receipt::of_batch();
+        let mut keep = |position, claim| receipt.add_member(position, claim);
+        let mut after = After { tell: None, keep: Some(&mut keep) };
+        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
+            Some(decision) => decision,
+            None => self.spend_and_report(false, |view, member| {
+                if let Some(claim) = member.claim(self.limiter, view) {
+                    receipt.add_member(member.position, claim);
+                }
+            })?,
+        };
+        Ok((decision, decision.allowed().then_some(receipt)))
+    }
+}
+
+impl Prepared<'_> {
+    /// Returns the member's charge. `None`: the batch has charged it nothing that a settlement could change.
+    pub(crate) fn claim(&self, limiter: &Limiter, view: LimitsView<'_>) -> Option<Claim> {
+        let spent = self.spent.unwrap_or_else(|| Spent::nothing(self.decision));
+        let is_above = self.trial == Trial::ShadowMode { is_above: true };
+        let did_not_fit =
+            self.mode == MemberMode::SpendOnly && self.cost > 0 && spent.charge.is_none();
+        if self.mode == MemberMode::CheckOnly || is_above || did_not_fit {
+            return None;
+        }
+        let mut claim = Claim::new(limiter, view, &self.key, self.cost, self.factor, spent);
+        claim.is_in_shadow = self.is_in_shadow;
+        Some(claim)
+    }
+}
