@@ -38,7 +38,7 @@ of_a_call() {
 # All rows, or those of the limiters in LIMITERS and the works in WORKS. A layer's row has the instructions that it adds
 # to a request.
 limiters=(${LIMITERS:-tollgate governor-default governor-ahash})
-works=(${WORKS:-text uuid u64 ipv4 ipv6 pair counting batch2 batch4 overrides bucket layer layer-fields layer-x})
+works=(${WORKS:-text uuid u64 ipv4 ipv6 pair counting batch2 receipt batch4 overrides bucket layer layer-fields layer-x})
 
 printf '| %-12s | %-7s |' work outcome
 printf ' %-16s |' "${limiters[@]}"

@@ -5,12 +5,14 @@
 //! anything for a later return.
 
 use crate::algorithm::gcra::Gcra;
+use crate::algorithm::rule::ChargeMark;
 use crate::core::places::{Place, PlacesOf};
 use crate::core::spent::{Charge, ChargedTo, Spent};
 use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
-use crate::store::key::KeyRef;
+use crate::limits::Limits;
+use crate::store::key::{KeyRef, LimitTag};
 use crate::store::{
     Absent, Change, Fingerprint, Home, Outdated, Store, StoreKey, UpdateError, pin_briefly,
 };
@@ -19,36 +21,40 @@ use crate::util::fault::{self, Fault};
 use crate::util::sync::{Ordering, fence};
 
 /// A charge whose units may be returned later.
-#[derive(Clone)]
-pub(crate) struct ReturnableCharge {
-    pub(crate) charge: Charge,
-    pub(crate) to: ChargedTo,
-    /// The limit that applied to the key, without a factor. Once another limit applies, nothing is returned.
-    pub(crate) limit: Limit,
-    /// The generation of limits in which the bucket was charged.
+#[derive(Clone, Copy)]
+pub(crate) struct ReturnableCharge<'l> {
+    /// The limits by which the bucket was charged, and their generation.
+    pub(crate) limits: &'l Limits,
     pub(crate) generation: u64,
-    /// The end of the override that applied, in ns of the clock; `None` if no override with an end applied.
-    ends_ns: Option<u64>,
+    /// The limit that applied to the key, without a factor. Once another limit applies, nothing is returned.
+    pub(crate) tag: LimitTag,
+    pub(crate) to: ChargedTo,
+    pub(crate) mark: ChargeMark,
 }
 
-impl ReturnableCharge {
+impl<'l> ReturnableCharge<'l> {
     /// Records a charge of `key` that was made in this view. `None` if nothing was charged.
-    pub(crate) fn new(view: LimitsView<'_>, key: &StoreKey<'_>, spent: Spent) -> Option<Self> {
-        let Spent { charge, to, .. } = spent;
-        let limits = &view.generation.limits;
-        let (limit, ends_ns) = (limits.limit_at(key.tag)?.clone(), limits.end_ns(key.tag));
-        let generation = view.generation.number;
-        Some(ReturnableCharge { charge: charge?, to, limit, generation, ends_ns })
+    pub(crate) fn new(view: LimitsView<'l>, key: &StoreKey<'_>, spent: Spent) -> Option<Self> {
+        let Charge { mark, .. } = spent.charge?;
+        let (limits, generation) = (&*view.generation.limits, view.generation.number);
+        Some(ReturnableCharge { limits, generation, tag: key.tag, to: spent.to, mark })
     }
 
-    /// Calls `then` with the bucket of the charge, if the limit of the charge still applies to the key. `None`: a reload has
+    /// Returns the limit of the charge.
+    fn limit(&self) -> Option<&'l Limit> {
+        self.limits.limit_at(self.tag)
+    }
+
+    /// Calls `then` with the bucket of the charge and its limit, if that limit still applies to the key. `None`: a reload has
     /// changed the key's limit, or the override of the charge has ended.
     pub(crate) fn with_bucket<R>(
         &self,
         inner: &LimiterState,
         key: KeyRef<'_>,
-        mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>) -> Result<R, Outdated>,
+        mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
     ) -> Option<R> {
+        let own = self.limit()?;
+        let ends_ns = self.limits.end_ns(self.tag);
         inner.with_view(|view| {
             if view.generation.number < self.generation {
                 // A reload is running. The charge was made under the new limits, and this view has the old ones.
@@ -56,7 +62,7 @@ impl ReturnableCharge {
             }
             let entry = view.generation.limits.entry_of(key.limit, self.generation);
             let now_ns = view.limits_now_ns();
-            if self.ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns) {
+            if ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns) {
                 return Ok(None);
             }
             match entry.limit_for(key.id, now_ns) {
@@ -65,12 +71,12 @@ impl ReturnableCharge {
                     let has_end = view.generation.limits.end_ns(tag).is_some();
                     // The overflow bucket is in the units of the default, so it takes nothing back under an override.
                     let is_bucket = self.to != ChargedTo::Overflow || !tag.is_of_override();
-                    let is_same = *limit == self.limit && has_end == self.ends_ns.is_some();
+                    let is_same = limit == own && has_end == ends_ns.is_some();
                     let is_same = is_same && is_bucket;
                     if !is_same && !fault::active(Fault::ReturnByOldLimit) {
                         return Ok(None);
                     }
-                    then(view, &view.store_key(key, tag)).map(Some)
+                    then(view, &view.store_key(key, tag), own).map(Some)
                 }
                 None => Ok(None),
             }
@@ -80,11 +86,11 @@ impl ReturnableCharge {
     /// Gives `units` units back to the bucket if the limit of the charge still applies. Returns whether it does.
     pub(crate) fn give_back(&self, inner: &LimiterState, key: KeyRef<'_>, units: u64) -> bool {
         let read_ns = inner.clock.now_ns();
-        let returned = self.with_bucket(inner, key, |view, key| {
+        let returned = self.with_bucket(inner, key, |view, key, limit| {
             let now_ns = view.return_ns(read_ns);
             view.change_charged(key, self.to, |word| {
                 coverage::hit(Race::Returned);
-                self.limit.rule().returned(word, now_ns, units, self.charge.mark)
+                limit.rule().returned(word, now_ns, units, self.mark)
             })
         });
         returned.is_some()
@@ -92,13 +98,39 @@ impl ReturnableCharge {
 
     /// Returns the units of the key's vacant places that no charge in the bucket is behind any more.
     pub(crate) fn return_vacant(&self, inner: &LimiterState, key: KeyRef<'_>) {
-        let Some(gcra) = self.limit.rule().gcra().filter(|_| self.to == ChargedTo::OwnCell) else {
-            return;
-        };
+        let gcra = self.limit().and_then(|limit| limit.rule().gcra());
+        let Some(gcra) = gcra.filter(|_| self.to == ChargedTo::OwnCell) else { return };
         let read_ns = inner.clock.now_ns();
-        self.with_bucket(inner, key, |view, key| {
+        self.with_bucket(inner, key, |view, key, _| {
             view.return_vacant(key, gcra, view.return_ns(read_ns))
         });
+    }
+
+    /// Vacates a place of the charge, whose time has not come. If no charge in the bucket is behind the place, its units are
+    /// returned. Else the place is listed as vacant; a place of the overflow bucket, or from before a reload that changed the
+    /// limit, stays empty. The vacant places in front are returned, too. Returns whether the limit of the charge still applies.
+    pub(crate) fn vacate(
+        &self,
+        inner: &LimiterState,
+        key: KeyRef<'_>,
+        place: Place,
+        read_ns: u64,
+    ) -> bool {
+        let Some(gcra) = self.limit().and_then(|limit| limit.rule().gcra()) else { return false };
+        let is_vacated = self.with_bucket(inner, key, |view, key, _| {
+            let now_ns = view.return_ns(read_ns);
+            let is_same = view.places_of(key, gcra).since <= self.generation;
+            let is_last = view.return_last(key, (place, self.to), now_ns)?;
+            if !is_last && is_same && self.to == ChargedTo::OwnCell {
+                coverage::hit(Race::VacatedBeneath);
+                view.put_vacant(key, gcra, place, now_ns);
+            }
+            Ok(())
+        });
+        if is_vacated.is_some() {
+            self.return_vacant(inner, key);
+        }
+        is_vacated.is_some()
     }
 }
 
@@ -122,11 +154,11 @@ impl LimitsView<'_> {
     /// Undoes a charge of a limit's overflow bucket. `before` is the word that the charge replaced.
     pub(super) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
-        let (rule, charge, read_ns) =
-            (charged.limit.rule(), charged.charge, self.inner.clock.now_ns());
-        charged.with_bucket(self.inner, key.key, |now, key| {
+        let Some(charge) = spent.charge else { return };
+        let read_ns = self.inner.clock.now_ns();
+        charged.with_bucket(self.inner, key.key, |now, key, limit| {
             let times = (charge.now_ns, now.return_ns(read_ns));
-            let undo = |word| rule.undone(word, (before, charge.word), times);
+            let undo = |word| limit.rule().undone(word, (before, charge.word), times);
             now.change_charged(key, spent.to, undo)
         });
     }
@@ -202,28 +234,6 @@ impl LimitsView<'_> {
         let hash = self.inner.store.hash(key.key, key.fingerprint);
         let of = self.places_of(key, gcra);
         Ok(places.take(hash, key.key, of, now_ns, (cost, latest_ns)))
-    }
-
-    /// Vacates a place of the charge `charged`, whose time has not come. If no charge in the bucket is behind the place, its
-    /// units are returned. Else the place is listed as vacant; a place of the overflow bucket, or from before a reload that
-    /// changed the limit, stays empty. The caller then returns the [vacant places](ReturnableCharge::return_vacant) in front.
-    pub(crate) fn vacate(
-        self,
-        key: &StoreKey<'_>,
-        gcra: &Gcra,
-        (place, charged): (Place, &ReturnableCharge),
-        read_ns: u64,
-    ) -> Result<(), Outdated> {
-        let now_ns = self.return_ns(read_ns);
-        if self.return_last(key, (place, charged.to), now_ns)? {
-            return Ok(());
-        }
-        let is_same = self.places_of(key, gcra).since <= charged.generation;
-        if is_same && charged.to == ChargedTo::OwnCell {
-            coverage::hit(Race::VacatedBeneath);
-            self.put_vacant(key, gcra, place, now_ns);
-        }
-        Ok(())
     }
 
     /// Returns the units of the listed places that no charge in the bucket is behind.

@@ -139,7 +139,11 @@ pub(crate) fn batch_of_2(setup: Setup) -> Contenders {
         vec![
             Contender::new(Who::Tollgate, &keys, move |(text, number)| {
                 let members = [texts.member(text.id()), numbers.member(number.id())];
-                is_allowed(limiter.batch(&members).spend())
+                let batch = limiter.batch(&members);
+                match setup.work {
+                    Work::Receipt => is_allowed(batch.spend_estimate().map(|charged| charged.0)),
+                    _ => is_allowed(batch.spend()),
+                }
             }),
             governor_of_2::<RandomState>(Who::GovernorDefault, setup, &keys),
             governor_of_2::<ahash::RandomState>(Who::GovernorAhash, setup, &keys),

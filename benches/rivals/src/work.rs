@@ -31,6 +31,8 @@ pub enum Work {
     Many16,
     /// A batch of a text and a number, each under its own limit. For the others, a call for each.
     Batch2,
+    /// `Batch2` with a receipt, which is dropped. For the others, `Batch2`.
+    Receipt,
     /// A batch of a text, a UUID, a number and an IPv4 address.
     Batch4,
     /// `Batch2`, if both ids have overrides.
@@ -155,7 +157,7 @@ impl Setup {
             Work::Ipv4 => contenders::single::<V4>(self),
             Work::Ipv6 => contenders::single::<V6>(self),
             Work::Pair => contenders::single::<Pair>(self),
-            Work::Batch2 | Work::Overrides => contenders::batch_of_2(self),
+            Work::Batch2 | Work::Receipt | Work::Overrides => contenders::batch_of_2(self),
             Work::Batch4 => contenders::batch_of_4(self),
             Work::Bucket => contenders::bucket(self),
             Work::Layer | Work::LayerFields | Work::LayerX | Work::LayerTwo => {

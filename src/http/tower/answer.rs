@@ -22,7 +22,7 @@ use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
-use crate::limiter::reserve::claim::Claim;
+use crate::limiter::reserve::Receipt;
 use crate::limits::Id;
 use crate::observe::rejections::RejectionKind;
 
@@ -83,7 +83,7 @@ pub(crate) struct RefundableCharge {
 /// Where a request's charge was made.
 #[allow(dead_code, reason = "a build without shared limits has one place")]
 pub(crate) enum Charged {
-    Here(Claim),
+    Here(Box<Receipt>),
     Elsewhere(Box<dyn GiveBack>),
 }
 
@@ -96,7 +96,7 @@ pub(crate) trait GiveBack: Send + Sync {
 impl Charged {
     fn give_back(&self) {
         match self {
-            Charged::Here(claim) => claim.give_back_all(),
+            Charged::Here(receipt) => receipt.give_back_all(),
             Charged::Elsewhere(charge) => charge.give_back(),
         }
     }
@@ -104,7 +104,7 @@ impl Charged {
     /// Decides a check of the bucket at a cost of 0; `None`: that takes I/O.
     fn look(&self) -> Option<Decision> {
         match self {
-            Charged::Here(claim) => Some(claim.look()),
+            Charged::Here(receipt) => Some(receipt.look()),
             Charged::Elsewhere(_) => None,
         }
     }
@@ -304,8 +304,8 @@ impl Rules {
         batch.spend_keeping(
             tell,
             |at| matched[at].rule.can_refund(),
-            |at, claim| {
-                let (position, charged) = (matched[at].position, Charged::Here(claim));
+            |at, receipt| {
+                let (position, charged) = (matched[at].position, Charged::Here(Box::new(receipt)));
                 charges.push(RefundableCharge { position, charged });
             },
         )

@@ -4,7 +4,6 @@ use crate::core::spent::Spent;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::limiter::Limiter;
 use crate::limiter::batch::fast_path::{self, After};
 use crate::limiter::batch::{Batch, MemberMode, Prepared, Trial};
 use crate::limiter::reserve::Receipt;
@@ -43,13 +42,13 @@ impl Batch<'_> {
     /// ```
     pub fn spend_estimate(&self) -> Result<(Decision, Option<Receipt>), Error> {
         let mut receipt = Receipt::of_batch();
-        let mut keep = |position, claim| receipt.add_member(position, claim);
+        let mut keep = |view: LimitsView<'_>, claim| receipt.add(self.limiter, view, claim);
         let mut after = After { tell: None, keep: Some(&mut keep) };
         let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
             Some(decision) => decision,
             None => self.spend_and_report(false, |view, member| {
-                if let Some(claim) = member.claim(self.limiter, view) {
-                    receipt.add_member(member.position, claim);
+                if let Some(claim) = member.claim() {
+                    receipt.add(self.limiter, view, claim);
                 }
             })?,
         };
@@ -59,7 +58,7 @@ impl Batch<'_> {
 
 impl Prepared<'_> {
     /// Returns the member's charge. `None`: the batch has charged it nothing that a settlement could change.
-    pub(crate) fn claim(&self, limiter: &Limiter, view: LimitsView<'_>) -> Option<Claim> {
+    pub(crate) fn claim(&self) -> Option<Claim> {
         let spent = self.spent.unwrap_or_else(|| Spent::nothing(self.decision));
         let is_above = self.trial == Trial::ShadowMode { is_above: true };
         let did_not_fit =
@@ -67,7 +66,8 @@ impl Prepared<'_> {
         if self.mode == MemberMode::CheckOnly || is_above || did_not_fit {
             return None;
         }
-        let mut claim = Claim::new(limiter, view, &self.key, self.cost, self.factor, spent);
+        let mut claim =
+            Claim::new(&self.key, self.cost, self.factor, spent).of_member(self.position);
         claim.is_in_shadow = self.is_in_shadow;
         Some(claim)
     }

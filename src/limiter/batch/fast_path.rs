@@ -44,8 +44,8 @@ enum Uncharged {
 pub(super) struct After<'t> {
     /// Receives each member's position, its own decision, and its limit.
     pub(super) tell: Option<&'t mut dyn FnMut(usize, Decision, &Limit)>,
-    /// Receives each member's position and its charge, if the batch is allowed.
-    pub(super) keep: Option<&'t mut dyn FnMut(usize, Claim)>,
+    /// Receives each member's charge, if the batch is allowed.
+    pub(super) keep: Option<&'t mut dyn FnMut(LimitsView<'_>, Claim)>,
 }
 
 /// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `after.tell`
@@ -163,11 +163,10 @@ fn spend_with_guard<const N: usize>(
     {
         for at in 0..N {
             let Positioned { member, position } = members[at];
-            let charged =
-                with_spent(member, homes[at].fingerprint(), &found[at], now_ns, |key, spent| {
-                    Claim::new(limiter, view, key, member.cost, Factor::ONE, spent)
-                });
-            charged.into_iter().for_each(|claim| keep(position, claim));
+            with_spent(member, homes[at].fingerprint(), &found[at], now_ns, |key, spent| {
+                let claim = Claim::new(key, member.cost, Factor::ONE, spent);
+                keep(view, claim.of_member(position));
+            });
         }
     }
     Some(decision)

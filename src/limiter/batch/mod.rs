@@ -22,7 +22,7 @@ use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
 use crate::limiter::needs_store::needs_store;
 #[cfg(feature = "tower")]
-use crate::limiter::reserve::claim::Claim;
+use crate::limiter::reserve::{Receipt, claim::ClaimedBy};
 use crate::limits::Scratch;
 use crate::store::{Outdated, StoreKey};
 
@@ -191,13 +191,13 @@ impl<'a> Batch<'a> {
 
     /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for
     /// each member whose limit is enforced, with its position, its own decision and its limit. If the batch is allowed,
-    /// calls `keep` with the claim on the charge of each member for whose position `keeps` is true.
+    /// calls `keep` with the receipt of each member for whose position `keeps` is true.
     #[cfg(feature = "tower")]
     pub(crate) fn spend_keeping(
         &self,
         mut tell: impl FnMut(usize, Decision, &Limit),
         keeps: impl Fn(usize) -> bool,
-        mut keep: impl FnMut(usize, Claim),
+        mut keep: impl FnMut(usize, Receipt),
     ) -> Result<Decision, Error> {
         self.spend_and_report(true, |view, member| {
             let position = member.position;
@@ -205,9 +205,10 @@ impl<'a> Batch<'a> {
                 tell(position, member.shown_decision(), &member.limit);
             }
             if keeps(position)
-                && let Some(claim) = member.claim(self.limiter, view)
+                && let Some(claim) = member.claim()
             {
-                keep(position, claim);
+                let by = ClaimedBy::new(self.limiter, view);
+                keep(position, Receipt::of_one(Some((by, claim)), member.cost));
             }
         })
     }

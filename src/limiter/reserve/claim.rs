@@ -1,10 +1,15 @@
 //! Records a charge, so that its units can be returned or more units be charged later.
 
+use std::sync::Arc;
+
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
+use crate::algorithm::rule::ChargeMark;
+use crate::core::generation::Generation;
 use crate::core::places::Place;
 use crate::core::returns::ReturnableCharge;
-use crate::core::spent::{ChargedTo, Spent};
+use crate::core::spent::{Charge, ChargedTo, Spent};
+use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
@@ -12,26 +17,35 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::needs_store::needs_store;
-use crate::limits::{Id, Scratch};
-use crate::store::key::{Key, KeyRef};
+use crate::limits::{Id, Limits, Scratch};
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 /// A charge, and the bucket that it was made to.
 pub(crate) struct Claim {
-    limiter: Limiter,
     key: Key,
+    /// The limit that applied to the key.
+    tag: LimitTag,
     cost: u64,
     /// The caller's factor, which scaled the limit.
     factor: Factor,
-    /// `None` if nothing was charged.
-    charged: Option<ReturnableCharge>,
-    /// The generation of the limits by which the call was decided.
-    generation: u64,
+    to: ChargedTo,
+    mark: ChargeMark,
     /// Whether the shadow bucket was charged as well.
     pub(crate) is_in_shadow: bool,
-    /// The member's position in its batch, if the charge is one of a batch that its caller settles.
-    pub(crate) position: Option<u32>,
+    /// The member's position in its batch; [`Claim::ALONE`] for the charge of a call for one limit.
+    position: u32,
+}
+
+const _: () = assert!(size_of::<Claim>() <= 64, "a receipt has room for eight");
+
+/// The limiter and the limits by which claims were made.
+#[derive(Clone)]
+pub(crate) struct ClaimedBy {
+    limiter: Limiter,
+    limits: Arc<Limits>,
+    generation: u64,
 }
 
 /// What a call claims.
@@ -49,7 +63,9 @@ pub(super) enum Wanted {
 pub(super) struct Claimed {
     pub(super) decision: Decision,
     /// `None` if no limit applies.
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<(ClaimedBy, Claim)>,
+    /// The charge that was stored.
+    pub(super) charge: Option<Charge>,
     pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
     /// Whether the limit has a shadow limit that must be charged as well.
@@ -73,6 +89,7 @@ impl Claimed {
     const UNLIMITED: Claimed = Claimed {
         decision: Decision::UNLIMITED,
         claim: None,
+        charge: None,
         refused: None,
         is_in_shadow_mode: false,
         has_shadow: false,
@@ -105,7 +122,7 @@ impl KeyedLimit {
         if claimed.has_shadow {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
-            if let Some(claim) = &mut claimed.claim {
+            if let Some((_, claim)) = &mut claimed.claim {
                 claim.is_in_shadow = !would_deny;
             }
         }
@@ -171,7 +188,11 @@ impl KeyedLimit {
         }
         Ok(Ok(Claimed {
             decision: spent.decision,
-            claim: Some(Claim::new(&self.limiter, view, &store_key, cost, Factor::ONE, spent)),
+            claim: Some((
+                ClaimedBy::new(&self.limiter, view),
+                Claim::new(&store_key, cost, Factor::ONE, spent),
+            )),
+            charge: spent.charge,
             is_in_shadow_mode,
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))
@@ -235,31 +256,11 @@ fn look_at(
     view.look(key, (limit, 0), now_ns, |word, at_ns| limit.rule().spend(word, at_ns, 0))
 }
 
-impl Claim {
-    /// Records a charge of `cost` units that was made in this view by the key's limit scaled by `factor`.
-    pub(crate) fn new(
-        limiter: &Limiter,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        cost: u64,
-        factor: Factor,
-        spent: Spent,
-    ) -> Claim {
-        Claim {
-            limiter: limiter.clone(),
-            key: Key::new(key.key),
-            cost,
-            factor,
-            charged: ReturnableCharge::new(view, key, spent),
-            generation: view.generation.number,
-            is_in_shadow: false,
-            position: None,
-        }
-    }
-
-    /// The units of the call.
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost
+impl ClaimedBy {
+    #[inline]
+    pub(crate) fn new(limiter: &Limiter, view: LimitsView<'_>) -> ClaimedBy {
+        let Generation { limits, number, .. } = view.generation;
+        ClaimedBy { limiter: limiter.clone(), limits: limits.clone(), generation: *number }
     }
 
     /// Reads the limiter's clock.
@@ -267,39 +268,82 @@ impl Claim {
         self.limiter.inner.clock.now_ns()
     }
 
-    /// Calls `then` with the bucket under the limits that apply now; `None` if no limit applies any more, and while the
-    /// limiter is switched off.
+    /// Returns the limiter's state, unless the limiter is switched off.
+    fn enabled(&self) -> Option<&LimiterState> {
+        Some(&*self.limiter.inner).filter(|inner| inner.is_enabled())
+    }
+
+    /// Calls `then` with the bucket of a claim under the limits that apply now; `None` if no limit applies any more, and while
+    /// the limiter is switched off.
     fn with_bucket<R>(
         &self,
+        claim: &Claim,
         mut then: impl FnMut(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<R, Outdated>,
     ) -> Option<R> {
-        if !self.limiter.inner.is_enabled() {
-            return None;
-        }
-        self.limiter.inner.with_view(|view| {
+        self.enabled()?.with_view(|view| {
             if view.generation.number < self.generation {
                 // A reload is running, and the charge was made under its limits.
                 return Err(Outdated);
             }
-            let key = self.key.as_ref();
+            let key = claim.key.as_ref();
             let entry = view.generation.limits.entry_of(key.limit, self.generation);
             let Some((limit, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
                 return Ok(None);
             };
             let store_key = view.store_key(key, tag);
-            if self.factor == Factor::ONE {
+            if claim.factor == Factor::ONE {
                 return then(view, &store_key, limit).map(Some);
             }
-            let scaled = view.scaled(key.limit, limit, self.factor).ok().flatten();
+            let scaled = view.scaled(key.limit, limit, claim.factor).ok().flatten();
             scaled.map(|limit| then(view, &store_key, &limit)).transpose()
         })
+    }
+}
+
+impl Claim {
+    const ALONE: u32 = u32::MAX;
+
+    /// Records a charge of `cost` units by the key's limit scaled by `factor`.
+    #[inline]
+    pub(crate) fn new(key: &StoreKey<'_>, cost: u64, factor: Factor, spent: Spent) -> Claim {
+        let (to, mark) = match spent.charge {
+            Some(charge) => (spent.to, charge.mark),
+            None => (ChargedTo::Nothing, ChargeMark(0)),
+        };
+        let tag = key.tag;
+        let key = Key::new(key.key);
+        Claim { key, tag, cost, factor, to, mark, is_in_shadow: false, position: Claim::ALONE }
+    }
+
+    /// The claim of the member at `position` of a batch.
+    #[inline]
+    pub(crate) fn of_member(self, position: usize) -> Claim {
+        Claim { position: position as u32, ..self }
+    }
+
+    /// The units of the call.
+    #[inline]
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The member's position in its batch; 0 for a call for one limit.
+    pub(crate) fn position(&self) -> usize {
+        if self.position == Claim::ALONE { 0 } else { self.position as usize }
+    }
+
+    /// Returns the charge, if something was charged.
+    fn charged<'l>(&self, by: &'l ClaimedBy) -> Option<ReturnableCharge<'l>> {
+        let (limits, generation) = (&*by.limits, by.generation);
+        let Claim { tag, to, mark, .. } = *self;
+        (to != ChargedTo::Nothing).then_some(ReturnableCharge { limits, generation, tag, to, mark })
     }
 
     /// Decides a [`check`](KeyedLimit::check) of the bucket at a cost of 0. A block is no matter of the bucket, and does not
     /// count.
-    pub(crate) fn look(&self) -> Decision {
-        let now_ns = self.now_ns();
-        let decision = self.with_bucket(|view, key, limit| {
+    pub(crate) fn look(&self, by: &ClaimedBy) -> Decision {
+        let now_ns = by.now_ns();
+        let decision = by.with_bucket(self, |view, key, limit| {
             let decision = look_at(view, key, limit, now_ns)?;
             let is_in_shadow_mode = view.generation.limits.entry(key.key.limit).is_shadow();
             Ok(if is_in_shadow_mode { decision.in_shadow() } else { decision })
@@ -308,31 +352,24 @@ impl Claim {
     }
 
     /// Returns `units` of the charge's units.
-    pub(crate) fn give_back(&self, units: u64) {
-        let inner = &*self.limiter.inner;
-        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
+    pub(crate) fn give_back(&self, by: &ClaimedBy, units: u64) {
+        let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         let is_returned = charged.give_back(inner, self.key.as_ref(), units);
         if is_returned {
             charged.return_vacant(inner, self.key.as_ref());
         }
         if is_returned && self.is_in_shadow {
-            self.in_shadow(Call::Refund(units));
+            self.in_shadow(by, Call::Refund(units));
         }
-    }
-
-    /// Returns all units of the charge.
-    #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn give_back_all(&self) {
-        self.give_back(self.cost);
     }
 
     /// Charges `units` more units, even if the bucket does not have them. The bucket then owes at most the limit's
     /// [`max_debt`](crate::limits::LimitOptions::max_debt).
-    fn owe(&self, units: u64) {
-        let now_ns = self.now_ns();
-        self.with_bucket(|view, key, limit| {
+    fn owe(&self, by: &ClaimedBy, units: u64) {
+        let now_ns = by.now_ns();
+        by.with_bucket(self, |view, key, limit| {
             let entry = view.generation.limits.entry(key.key.limit);
-            if entry.is_shadow() && self.cost > 0 && self.charged.is_none() {
+            if entry.is_shadow() && self.cost > 0 && self.to == ChargedTo::Nothing {
                 // The limit would have denied the estimate, so nothing of the call is charged.
                 return Ok(());
             }
@@ -344,51 +381,43 @@ impl Claim {
             view.charge(key, limit, now_ns, ask).map(drop)
         });
         // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
-        self.in_shadow(Call::Spend(units));
+        self.in_shadow(by, Call::Spend(units));
     }
 
     /// Replaces the estimate by the actual cost, and decides a check of the bucket at a cost of 0.
-    pub(crate) fn settle(&self, actual: u64) -> Decision {
+    pub(crate) fn settle(&self, by: &ClaimedBy, actual: u64) -> Decision {
         match actual.checked_sub(self.cost) {
-            None => self.give_back(self.cost - actual),
+            None => self.give_back(by, self.cost - actual),
             Some(0) => {}
-            Some(more) => self.owe(more),
+            Some(more) => self.owe(by, more),
         }
-        let settled = self.look();
-        self.position.map_or(settled, |position| settled.for_member(position as usize))
+        let settled = self.look(by);
+        if self.position == Claim::ALONE { settled } else { settled.for_member(self.position()) }
     }
 
     /// Repeats a call on the shadow of the bucket, if it has one.
-    fn in_shadow(&self, call: Call) {
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
-            return;
-        }
+    fn in_shadow(&self, by: &ClaimedBy, call: Call) {
+        let Some(inner) = by.enabled() else { return };
         let now_ns = inner.clock.now_ns();
-        let charged = (self.key.as_ref(), self.generation);
+        let charged = (self.key.as_ref(), by.generation);
         let _ = inner.in_shadow_capped(charged, self.factor, call, now_ns);
     }
 
-    /// Cancels the reservation that is granted at `granted_at_ns`: see
+    /// Cancels the reservation that has made the charge `charge` and is granted at `granted_at_ns`: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
-    pub(super) fn cancel(&self, granted_at_ns: u64) {
-        let (inner, now_ns) = (&*self.limiter.inner, self.now_ns());
-        let Some(charged) = self.charged.as_ref().filter(|_| inner.is_enabled()) else { return };
+    pub(super) fn cancel(&self, by: &ClaimedBy, charge: Charge, granted_at_ns: u64) {
+        let now_ns = by.now_ns();
+        let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         // A place that was granted at once is a spend, also if the clock has gone back since.
-        if now_ns.max(charged.charge.now_ns) >= granted_at_ns {
-            return self.give_back(self.cost);
+        if now_ns.max(charge.now_ns) >= granted_at_ns {
+            return self.give_back(by, self.cost);
         }
-        let Some(gcra) = charged.limit.rule().gcra() else { return };
-        let (end_ns, length_ns) = (charged.charge.word, gcra.emission_interval_ns() * self.cost);
+        // The mark of a place is the interval by which it was charged.
+        let (end_ns, length_ns) = (charge.word, self.mark.0.saturating_mul(self.cost));
         let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
-        let is_vacated = charged.with_bucket(inner, self.key.as_ref(), |view, key| {
-            view.vacate(key, gcra, (place, charged), now_ns)
-        });
-        if is_vacated.is_some() {
-            charged.return_vacant(inner, self.key.as_ref());
-        }
-        if is_vacated.is_some() && self.is_in_shadow {
-            self.in_shadow(Call::Refund(self.cost));
+        let is_vacated = charged.vacate(inner, self.key.as_ref(), place, now_ns);
+        if is_vacated && self.is_in_shadow {
+            self.in_shadow(by, Call::Refund(self.cost));
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Charges an estimate, and settles it by the actual cost.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use smallvec::SmallVec;
 
+use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Wanted};
 use crate::limits::Id;
 
 /// Holds estimated charges, of one limit or of the members of a batch, to be [settled](Receipt::settle) by the actual costs.
@@ -32,6 +35,8 @@ use crate::limits::Id;
 /// # Ok::<(), tollgate::Error>(())
 /// ```
 pub struct Receipt {
+    /// `None` if no limit applies.
+    by: Option<ClaimedBy>,
     /// The charges that are not settled.
     claims: SmallVec<[Claim; INLINE_CLAIMS]>,
     /// The units of all charges.
@@ -87,28 +92,71 @@ impl KeyedLimit {
 impl Receipt {
     /// Holds the charge of one call of `cost` units, if a limit applies to it.
     #[inline]
-    pub(crate) fn of_one(claim: Option<Claim>, cost: u64) -> Receipt {
-        Receipt { claims: claim.into_iter().collect(), cost }
+    pub(crate) fn of_one(charged: Option<(ClaimedBy, Claim)>, cost: u64) -> Receipt {
+        let (by, claim) = charged.unzip();
+        Receipt { by, claims: claim.into_iter().collect(), cost }
     }
 
     /// Takes the charge of a call for one limit, and its units.
     #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn into_one(mut self) -> (Option<Claim>, u64) {
-        (self.claims.pop(), self.cost)
+    pub(crate) fn into_one(mut self) -> (Option<(ClaimedBy, Claim)>, u64) {
+        (self.by.zip(self.claims.pop()), self.cost)
     }
 
     /// Holds the charges of a batch, which are not made yet.
     #[inline]
     pub(crate) fn of_batch() -> Receipt {
-        Receipt { claims: SmallVec::new(), cost: 0 }
+        Receipt { by: None, claims: SmallVec::new(), cost: 0 }
     }
 
-    /// Adds the charge of the member at `position`.
+    /// Adds the charge of a member that was made in this view.
     #[inline]
-    pub(crate) fn add_member(&mut self, position: usize, mut claim: Claim) {
-        claim.position = u32::try_from(position).ok();
+    pub(crate) fn add(&mut self, limiter: &Limiter, view: LimitsView<'_>, claim: Claim) {
+        if self.by.is_none() {
+            self.by = Some(ClaimedBy::new(limiter, view));
+        }
         self.cost = self.cost.saturating_add(claim.cost());
         self.claims.push(claim);
+    }
+
+    /// Adds the charges of another receipt of the same batch.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn append(&mut self, other: Receipt) {
+        self.cost = self.cost.saturating_add(other.cost);
+        self.by = self.by.take().or(other.by);
+        self.claims.extend(other.claims);
+    }
+
+    /// Takes the charge of the member at `position`, as a receipt of its own.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn take_member(&mut self, position: usize) -> Option<Receipt> {
+        let at = self.claims.iter().position(|claim| claim.position() == position)?;
+        let claim = self.claims.swap_remove(at);
+        let cost = claim.cost();
+        Some(Receipt { by: self.by.clone(), claims: SmallVec::from_iter([claim]), cost })
+    }
+
+    /// Returns the charges, to mark those that have charged a shadow bucket as well.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn claims_mut(&mut self) -> impl Iterator<Item = &mut Claim> {
+        self.claims.iter_mut()
+    }
+
+    /// Returns all units of all charges, the last one first. A charge whose return panics stays.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn give_back_all(&self) {
+        let Some(by) = &self.by else { return };
+        for claim in self.claims.iter().rev() {
+            // The others are returned, too. A second panic during unwinding would abort the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back(by, claim.cost())));
+        }
+    }
+
+    /// Decides a check of the first charge's bucket at a cost of 0.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn look(&self) -> Decision {
+        let first = self.by.as_ref().zip(self.claims.first());
+        first.map_or(Decision::UNLIMITED, |(by, claim)| claim.look(by))
     }
 
     /// The units that are charged as estimates, of all members together. Members that are settled count as well.
@@ -159,8 +207,9 @@ impl Receipt {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn settle(mut self, actual: u64) -> Decision {
-        self.claims.sort_unstable_by_key(|claim| claim.position);
-        let settled = self.claims.drain(..).map(|claim| claim.settle(actual));
+        let Some(by) = &self.by else { return Decision::UNLIMITED };
+        self.claims.sort_unstable_by_key(Claim::position);
+        let settled = self.claims.drain(..).map(|claim| claim.settle(by, actual));
         settled.fold(Decision::UNLIMITED, Decision::stricter)
     }
 
@@ -195,9 +244,9 @@ impl Receipt {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn settle_member(&mut self, position: usize, actual: u64) -> Option<Decision> {
-        let is_of = |claim: &Claim| claim.position.unwrap_or(0) as usize == position;
-        let at = self.claims.iter().position(is_of)?;
-        Some(self.claims.remove(at).settle(actual))
+        let at = self.claims.iter().position(|claim| claim.position() == position)?;
+        let claim = self.claims.swap_remove(at);
+        self.by.as_ref().map(|by| claim.settle(by, actual))
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::core::spent::Charge;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Wanted};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limits::Id;
@@ -33,7 +34,9 @@ use crate::util::time::saturating_ns;
 #[must_use = "the cost is charged, and may be used only after the wait"]
 pub struct Reservation {
     /// `None` if no limit applies.
-    pub(crate) charged: Option<Claim>,
+    pub(crate) charged: Option<(ClaimedBy, Claim)>,
+    /// The charge of the place, unless nothing was charged.
+    pub(crate) charge: Option<Charge>,
     pub(crate) cost: u64,
     /// By the limiter's clock.
     pub(crate) granted_at_ns: u64,
@@ -92,11 +95,11 @@ impl KeyedLimit {
         let now_ns = self.limiter.inner.clock.now_ns();
         let wanted = Wanted::Place { at_most_ns: saturating_ns(at_most) };
         let claimed = self.claim(id, cost, now_ns, wanted)?;
-        let Claimed { decision, claim, refused, is_in_shadow_mode, .. } = claimed;
+        let Claimed { decision, claim, charge, refused, is_in_shadow_mode, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         if decision.allowed() {
             let granted_at_ns = now_ns.saturating_add(wait_ns);
-            return Ok(Reservation { charged: claim, cost, granted_at_ns });
+            return Ok(Reservation { charged: claim, charge, cost, granted_at_ns });
         }
         Err(ReserveError::from_denial(refused, decision))
     }
@@ -105,9 +108,9 @@ impl KeyedLimit {
 impl Reservation {
     /// Makes a place of a charge that is made already.
     #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn granted(receipt: Receipt, granted_at_ns: u64) -> Reservation {
+    pub(crate) fn granted(receipt: Receipt) -> Reservation {
         let (charged, cost) = receipt.into_one();
-        Reservation { charged, cost, granted_at_ns }
+        Reservation { charged, charge: None, cost, granted_at_ns: 0 }
     }
 
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
@@ -129,7 +132,7 @@ impl Reservation {
     /// ```
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
-        let now_ns = self.charged.as_ref().map_or(self.granted_at_ns, Claim::now_ns);
+        let now_ns = self.charged.as_ref().map_or(self.granted_at_ns, |(by, _)| by.now_ns());
         Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
     }
 
@@ -183,8 +186,11 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        if let Some(claim) = &self.charged {
-            claim.cancel(self.granted_at_ns);
+        match (&self.charged, self.charge) {
+            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, self.granted_at_ns),
+            // A spend of which no more is known than its receipt.
+            (Some((by, claim)), None) => claim.give_back(by, claim.cost()),
+            (None, _) => {}
         }
     }
 

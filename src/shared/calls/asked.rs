@@ -1,6 +1,5 @@
 //! A batch of which some members are asked of the store, without borrowed parts.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::algorithm::factor::Factor;
@@ -10,7 +9,7 @@ use crate::limit::Limit;
 use crate::limiter::batch::prepared::Trial;
 use crate::limiter::batch::{MemberMode, Prepared};
 use crate::limiter::handle::{Call, KeyedLimit};
-use crate::limiter::reserve::claim::Claim;
+use crate::limiter::reserve::Receipt;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
 use crate::shared::calls::lease::LeasedMember;
 use crate::shared::calls::outage::{decide_without, end_outage};
@@ -57,14 +56,14 @@ pub(crate) struct AskedBatch {
 /// They are given back when this is dropped before it is told to keep them: also if the store's thread ends before it has
 /// asked.
 pub(super) struct LocalCharges {
-    pub(super) claims: Vec<(usize, Claim)>,
+    receipt: Receipt,
     taken: Vec<(usize, TakenFromLease)>,
     is_kept: bool,
 }
 
 impl LocalCharges {
-    pub(super) fn new(claims: Vec<(usize, Claim)>) -> LocalCharges {
-        LocalCharges { claims, taken: Vec::new(), is_kept: false }
+    pub(super) fn new(receipt: Receipt) -> LocalCharges {
+        LocalCharges { receipt, taken: Vec::new(), is_kept: false }
     }
 
     pub(super) fn add(&mut self, position: usize, taken: TakenFromLease) {
@@ -73,8 +72,8 @@ impl LocalCharges {
 
     /// Takes the charge of a member.
     pub(super) fn take(&mut self, position: usize) -> Option<MemberCharge> {
-        if let Some(at) = self.claims.iter().position(|(of, _)| *of == position) {
-            return Some(MemberCharge::Here(self.claims.swap_remove(at).1));
+        if let Some(receipt) = self.receipt.take_member(position) {
+            return Some(MemberCharge::Here(Box::new(receipt)));
         }
         let at = self.taken.iter().position(|(of, _)| *of == position)?;
         Some(MemberCharge::FromLease(Box::new(self.taken.swap_remove(at).1)))
@@ -85,10 +84,7 @@ impl Drop for LocalCharges {
     fn drop(&mut self) {
         if !self.is_kept {
             self.taken.iter().for_each(|(_, taken)| taken.give_back());
-            for (_, claim) in self.claims.iter().rev() {
-                // A second panic during unwinding would abort the process. A charge whose return panics stays.
-                let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back_all()));
-            }
+            self.receipt.give_back_all();
         }
     }
 }
@@ -339,9 +335,9 @@ impl AskedBatch {
                 Some(position) if position == member.position => member.count(true),
                 Some(_) => false,
             };
-            let mut claims = self.claims.claims.iter_mut();
+            let mut claims = self.claims.receipt.claims_mut();
             if is_in_shadow
-                && let Some((_, claim)) = claims.find(|(position, _)| *position == member.position)
+                && let Some(claim) = claims.find(|claim| claim.position() == member.position)
             {
                 claim.is_in_shadow = true;
             }

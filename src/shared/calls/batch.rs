@@ -16,7 +16,7 @@ use crate::limiter::batch::{
     Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Prepared, PreparedMembers, count, look,
     prepare_all, returned_on_panic, spend, strictest,
 };
-use crate::limiter::reserve::claim::Claim;
+use crate::limiter::reserve::Receipt;
 use crate::limits::Scratch;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
@@ -298,12 +298,12 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));
             }
         }
-        let mut begin = |locals: &[Prepared<'_>], claims| {
+        let mut begin = |locals: &[Prepared<'_>], receipt| {
             let handle_and_call = (handle, call);
-            self.begin_shared(view, handle_and_call, locals, &mut shared, claims)
+            self.begin_shared(view, handle_and_call, locals, &mut shared, receipt)
         };
         if !call.spends {
-            return begin(&locals, Vec::new());
+            return begin(&locals, Receipt::of_batch());
         }
         returned_on_panic(view, &mut locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
@@ -313,13 +313,14 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, locals))));
             }
             // Taken: from here on a panic rolls the charges back by their claims.
-            let claims = locals.iter_mut().filter_map(|member| {
-                let claim = member.claim(self.limiter, view)?;
+            let mut receipt = Receipt::of_batch();
+            for member in locals.iter_mut() {
+                if let Some(claim) = member.claim() {
+                    receipt.add(self.limiter, view, claim);
+                }
                 member.spent = None;
-                Some((member.position, claim))
-            });
-            let claims = claims.collect();
-            begin(locals, claims)
+            }
+            begin(locals, receipt)
         })
     }
 
@@ -331,11 +332,11 @@ impl SharedBatch<'_> {
         (handle, call): (&StoreHandle, SharedCall),
         locals: &[Prepared<'_>],
         shared: &mut [Prepared<'_>],
-        claims: Vec<(usize, Claim)>,
+        receipt: Receipt,
     ) -> Result<Result<Begun, Error>, Outdated> {
         let mut asked = AskedBatch {
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
-            claims: LocalCharges::new(claims),
+            claims: LocalCharges::new(receipt),
             shared: Vec::new(),
             members: Arc::default(),
             leased: Vec::new(),

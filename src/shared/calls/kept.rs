@@ -3,7 +3,7 @@
 
 use crate::decision::Decision;
 use crate::limit::Limit;
-use crate::limiter::reserve::claim::Claim;
+use crate::limiter::reserve::Receipt;
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::taken::TakenFromLease;
 
@@ -31,7 +31,7 @@ pub(crate) struct DecidedMember {
 
 /// Where a member's units were charged.
 pub(crate) enum MemberCharge {
-    Here(Claim),
+    Here(Box<Receipt>),
     InStore(Box<ChargedInStore>),
     FromLease(Box<TakenFromLease>),
 }
@@ -40,7 +40,7 @@ impl MemberCharge {
     /// Begins to give all units back.
     pub(crate) fn give_back(&self) {
         match self {
-            MemberCharge::Here(claim) => claim.give_back_all(),
+            MemberCharge::Here(receipt) => receipt.give_back_all(),
             MemberCharge::InStore(charge) => charge.begin_return(),
             MemberCharge::FromLease(taken) => taken.give_back(),
         }

@@ -44,13 +44,13 @@ impl SharedReceipt {
         SharedReceipt::new(receipt, Vec::new())
     }
 
-    /// Takes the charge of a call for one limit.
-    pub(super) fn into_place(mut self, granted_at_ns: u64) -> Place {
+    /// Makes a place that is granted already of the charge of a call for one limit.
+    pub(super) fn into_place(mut self) -> Place {
         match self.in_store.pop() {
             Some(StoredEstimate { charge, cost, .. }) => {
-                Place::InStore { charge, cost, granted_at_ns }
+                Place::InStore { charge, cost, granted_at_ns: 0 }
             }
-            None => Place::Here(Reservation::granted(self.here, granted_at_ns)),
+            None => Place::Here(Reservation::granted(self.here)),
         }
     }
 
@@ -157,7 +157,7 @@ pub(super) enum Place {
 impl SharedReservation {
     /// A reservation of a call that has charged nothing and waits for nothing.
     pub(super) fn of_nothing(cost: u64) -> SharedReservation {
-        SharedReservation(SharedReceipt::of_nothing(cost).into_place(0))
+        SharedReservation(SharedReceipt::of_nothing(cost).into_place())
     }
 
     /// Returns how long the caller has to wait from now on.

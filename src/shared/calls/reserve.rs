@@ -110,7 +110,7 @@ impl SharedLimit {
             if terms.is_shadow {
                 let (_, receipt) = handle.estimate_or_nothing(id, cost).await?;
                 let receipt = receipt.unwrap_or_else(|| SharedReceipt::of_nothing(cost));
-                return Ok(SharedReservation(receipt.into_place(0)));
+                return Ok(SharedReservation(receipt.into_place()));
             }
             if let Some((store, member)) = handle.place(id, cost)? {
                 let key = handle.key_of(id)?;

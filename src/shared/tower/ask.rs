@@ -108,7 +108,7 @@ impl Rules {
             }
             if let Some(charged) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
                 let charged = match charged {
-                    MemberCharge::Here(claim) => Charged::Here(claim),
+                    MemberCharge::Here(receipt) => Charged::Here(receipt),
                     other => Charged::Elsewhere(Box::new(other)),
                 };
                 outcome.charges.push(RefundableCharge { position: *position, charged });
