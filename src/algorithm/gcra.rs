@@ -4,6 +4,7 @@
 //! is full again. `now_ns` is from 1 to [`MAX_NOW_NS`], and a burst offset is at most 2^62 ns. So a TAT that is written
 //! is at most 2^63 - 1, and no sum below wraps.
 
+use crate::algorithm::rule::ChargeMark;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;
@@ -29,6 +30,12 @@ impl Gcra {
     #[inline]
     pub(crate) fn burst(&self) -> u64 {
         self.burst
+    }
+
+    /// See [`Rule::charge_mark`](crate::algorithm::rule::Rule::charge_mark).
+    #[inline]
+    pub(crate) fn charge_mark(&self) -> ChargeMark {
+        ChargeMark(self.emission_interval_ns())
     }
 
     pub(crate) fn emission_interval_ns(&self) -> u64 {

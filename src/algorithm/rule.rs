@@ -110,7 +110,7 @@ impl Rule {
     /// Returns what a later return of units needs to know of a charge by this limit, which wrote `word`.
     pub(crate) fn charge_mark(&self, word: u64) -> ChargeMark {
         ChargeMark(match self {
-            Rule::Gcra(gcra) => gcra.emission_interval_ns(),
+            Rule::Gcra(gcra) => return gcra.charge_mark(),
             Rule::Window(window) if window.kind == WindowKind::FixedWindow => {
                 TimedCount::from_word(word).at_ms
             }

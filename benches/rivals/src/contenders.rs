@@ -141,7 +141,10 @@ pub(crate) fn batch_of_2(setup: Setup) -> Contenders {
                 let members = [texts.member(text.id()), numbers.member(number.id())];
                 let batch = limiter.batch(&members);
                 match setup.work {
-                    Work::Receipt => is_allowed(batch.spend_estimate().map(|charged| charged.0)),
+                    Work::Receipt => {
+                        let charged = batch.spend_estimate();
+                        matches!(&charged, Ok((decision, _)) if decision.allowed())
+                    }
                     _ => is_allowed(batch.spend()),
                 }
             }),

@@ -1,7 +1,6 @@
 //! Charges the members of a batch by estimates, which are settled later.
 
 use crate::core::spent::Spent;
-use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::fast_path::{self, After};
@@ -41,18 +40,33 @@ impl Batch<'_> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn spend_estimate(&self) -> Result<(Decision, Option<Receipt>), Error> {
-        let mut receipt = Receipt::of_batch();
-        let mut keep = |view: LimitsView<'_>, claim| receipt.add(self.limiter, view, claim);
-        let mut after = After { tell: None, keep: Some(&mut keep) };
-        let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
-            Some(decision) => decision,
-            None => self.spend_and_report(false, |view, member| {
-                if let Some(claim) = member.claim() {
-                    receipt.add(self.limiter, view, claim);
-                }
-            })?,
-        };
-        Ok((decision, decision.allowed().then_some(receipt)))
+        // The result is made first and filled in its place: a receipt has half a kilobyte, and a move copies it.
+        let mut charged = (Decision::UNLIMITED, Some(Receipt::of_nothing()));
+        if let (decision, Some(receipt)) = &mut charged {
+            *decision = self.spend_for(receipt)?;
+        }
+        if !charged.0.allowed() {
+            charged.1 = None;
+        }
+        Ok(charged)
+    }
+
+    /// Spends the batch, and adds the charges of an allowed one to a receipt.
+    #[inline]
+    fn spend_for(&self, receipt: &mut Receipt) -> Result<Decision, Error> {
+        let mut after = After { tell: None, keep: Some(receipt) };
+        match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
+            Some(decision) => Ok(decision),
+            None => self.spend_generally_for(receipt),
+        }
+    }
+
+    #[inline(never)]
+    fn spend_generally_for(&self, receipt: &mut Receipt) -> Result<Decision, Error> {
+        self.spend_and_report(false, |view, member| {
+            let claim = member.claim();
+            claim.into_iter().for_each(|claim| receipt.add(self.limiter, view, claim));
+        })
     }
 }
 

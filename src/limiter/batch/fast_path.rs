@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::charge::return_charge;
 use crate::limiter::batch::member::{Member, MemberMode};
+use crate::limiter::reserve::Receipt;
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::{Entry, with_plain_bytes};
 use crate::store::key::KeyRef;
@@ -40,12 +41,14 @@ enum Uncharged {
     NotLive,
 }
 
+/// Receives each member's position, its own decision, and its limit.
+type Tell<'t> = dyn FnMut(usize, Decision, &Limit) + 't;
+
 /// What the caller of a batch wants to know of its members.
 pub(super) struct After<'t> {
-    /// Receives each member's position, its own decision, and its limit.
-    pub(super) tell: Option<&'t mut dyn FnMut(usize, Decision, &Limit)>,
+    pub(super) tell: Option<&'t mut Tell<'t>>,
     /// Receives each member's charge, if the batch is allowed.
-    pub(super) keep: Option<&'t mut dyn FnMut(LimitsView<'_>, Claim)>,
+    pub(super) keep: Option<&'t mut Receipt>,
 }
 
 /// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `after.tell`
@@ -163,9 +166,11 @@ fn spend_with_guard<const N: usize>(
     {
         for at in 0..N {
             let Positioned { member, position } = members[at];
-            with_spent(member, homes[at].fingerprint(), &found[at], now_ns, |key, spent| {
-                let claim = Claim::new(key, member.cost, Factor::ONE, spent);
-                keep(view, claim.of_member(position));
+            let Found { known, gcra, .. } = found[at];
+            with_plain_bytes(member.handle.format, &member.id, |id| {
+                let key = KeyRef { limit: member.handle.index, id };
+                let claim = Claim::of_gcra(key, known.tag(), gcra, member.cost);
+                keep.add(limiter, view, claim.of_member(position));
             });
         }
     }
@@ -325,28 +330,15 @@ fn give_back(
     found: &Found<'_>,
     now_ns: u64,
 ) {
-    with_spent(member, fingerprint, found, now_ns, |key, spent| {
-        return_charge(view, key, member.cost, &spent);
-    });
-}
-
-/// Calls `then` with the key and the charge of a member that was charged.
-#[inline]
-fn with_spent<R>(
-    member: &Member<'_>,
-    fingerprint: Fingerprint,
-    found: &Found<'_>,
-    now_ns: u64,
-    then: impl FnOnce(&StoreKey<'_>, Spent) -> R,
-) -> Option<R> {
-    let limit = found.limit(now_ns)?;
+    let Some(limit) = found.limit(now_ns) else { return };
     let word = Some(found.charge(member, now_ns).spent_ns);
     let outcome = Outcome { word, decision: found.decision(member, now_ns) };
     let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
-        then(&StoreKey { key, fingerprint, tag: found.known.tag() }, spent)
-    })
+        let key = StoreKey { key, fingerprint, tag: found.known.tag() };
+        return_charge(view, &key, member.cost, &spent);
+    });
 }
 
 /// Counts the member at `position`: of an allowed batch, or if it has denied the batch.

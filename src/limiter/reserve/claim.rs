@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::algorithm::Outcome;
 use crate::algorithm::factor::Factor;
+use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::ChargeMark;
 use crate::core::generation::Generation;
 use crate::core::places::Place;
@@ -39,6 +42,9 @@ pub(crate) struct Claim {
 }
 
 const _: () = assert!(size_of::<Claim>() <= 64, "a receipt has room for eight");
+
+/// The claims of a batch; up to eight are kept without an allocation.
+pub(crate) type Claims = SmallVec<[Claim; 8]>;
 
 /// The limiter and the limits by which claims were made.
 #[derive(Clone)]
@@ -301,6 +307,14 @@ impl ClaimedBy {
 }
 
 impl Claim {
+    /// Records a charge by a limit of gcra, without a factor, to the bucket of the key itself.
+    #[inline(always)]
+    pub(crate) fn of_gcra(key: KeyRef<'_>, tag: LimitTag, gcra: &Gcra, cost: u64) -> Claim {
+        let (to, mark) = (ChargedTo::OwnCell, gcra.charge_mark());
+        let (key, factor, position) = (Key::new(key), Factor::ONE, Claim::ALONE);
+        Claim { key, tag, cost, factor, to, mark, is_in_shadow: false, position }
+    }
+
     const ALONE: u32 = u32::MAX;
 
     /// Records a charge of `cost` units by the key's limit scaled by `factor`.

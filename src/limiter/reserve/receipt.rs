@@ -3,14 +3,12 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use smallvec::SmallVec;
-
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Claims, Wanted};
 use crate::limits::Id;
 
 /// Holds estimated charges, of one limit or of the members of a batch, to be [settled](Receipt::settle) by the actual costs.
@@ -38,13 +36,10 @@ pub struct Receipt {
     /// `None` if no limit applies.
     by: Option<ClaimedBy>,
     /// The charges that are not settled.
-    claims: SmallVec<[Claim; INLINE_CLAIMS]>,
+    claims: Claims,
     /// The units of all charges.
     cost: u64,
 }
-
-/// The number of charges that a receipt keeps on the stack.
-const INLINE_CLAIMS: usize = 8;
 
 impl KeyedLimit {
     /// Like [`spend`](KeyedLimit::spend), and returns a receipt if the call is allowed. For costs that are known only
@@ -103,13 +98,13 @@ impl Receipt {
         (self.by.zip(self.claims.pop()), self.cost)
     }
 
-    /// Holds the charges of a batch, which are not made yet.
+    /// Holds no charge.
     #[inline]
-    pub(crate) fn of_batch() -> Receipt {
-        Receipt { by: None, claims: SmallVec::new(), cost: 0 }
+    pub(crate) fn of_nothing() -> Receipt {
+        Receipt { by: None, claims: Claims::new(), cost: 0 }
     }
 
-    /// Adds the charge of a member that was made in this view.
+    /// Adds the charge of a member of a batch, which was made in this view.
     #[inline]
     pub(crate) fn add(&mut self, limiter: &Limiter, view: LimitsView<'_>, claim: Claim) {
         if self.by.is_none() {
@@ -133,7 +128,7 @@ impl Receipt {
         let at = self.claims.iter().position(|claim| claim.position() == position)?;
         let claim = self.claims.swap_remove(at);
         let cost = claim.cost();
-        Some(Receipt { by: self.by.clone(), claims: SmallVec::from_iter([claim]), cost })
+        Some(Receipt { by: self.by.clone(), claims: Claims::from_iter([claim]), cost })
     }
 
     /// Returns the charges, to mark those that have charged a shadow bucket as well.

@@ -322,6 +322,7 @@ enum WaitState {
 }
 
 /// What a caller that waits does next.
+#[allow(clippy::large_enum_variant, reason = "it is matched at once")]
 enum Next {
     Sleep(Duration),
     Allowed(Receipt),
@@ -433,7 +434,7 @@ impl PendingPlace {
             return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
         }
         let receipt = self.place.take().map(Reservation::into_receipt);
-        Next::Allowed(receipt.unwrap_or_else(|| Receipt::of_one(None, 0)))
+        Next::Allowed(receipt.unwrap_or_else(Receipt::of_nothing))
     }
 }
 

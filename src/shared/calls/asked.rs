@@ -56,14 +56,14 @@ pub(crate) struct AskedBatch {
 /// They are given back when this is dropped before it is told to keep them: also if the store's thread ends before it has
 /// asked.
 pub(super) struct LocalCharges {
-    receipt: Receipt,
+    receipt: Option<Box<Receipt>>,
     taken: Vec<(usize, TakenFromLease)>,
     is_kept: bool,
 }
 
 impl LocalCharges {
-    pub(super) fn new(receipt: Receipt) -> LocalCharges {
-        LocalCharges { receipt, taken: Vec::new(), is_kept: false }
+    pub(super) fn new(receipt: Option<Receipt>) -> LocalCharges {
+        LocalCharges { receipt: receipt.map(Box::new), taken: Vec::new(), is_kept: false }
     }
 
     pub(super) fn add(&mut self, position: usize, taken: TakenFromLease) {
@@ -72,7 +72,8 @@ impl LocalCharges {
 
     /// Takes the charge of a member.
     pub(super) fn take(&mut self, position: usize) -> Option<MemberCharge> {
-        if let Some(receipt) = self.receipt.take_member(position) {
+        let own = self.receipt.as_mut().and_then(|receipt| receipt.take_member(position));
+        if let Some(receipt) = own {
             return Some(MemberCharge::Here(Box::new(receipt)));
         }
         let at = self.taken.iter().position(|(of, _)| *of == position)?;
@@ -84,7 +85,7 @@ impl Drop for LocalCharges {
     fn drop(&mut self) {
         if !self.is_kept {
             self.taken.iter().for_each(|(_, taken)| taken.give_back());
-            self.receipt.give_back_all();
+            self.receipt.iter().for_each(|receipt| receipt.give_back_all());
         }
     }
 }
@@ -335,7 +336,7 @@ impl AskedBatch {
                 Some(position) if position == member.position => member.count(true),
                 Some(_) => false,
             };
-            let mut claims = self.claims.receipt.claims_mut();
+            let mut claims = self.claims.receipt.iter_mut().flat_map(|it| it.claims_mut());
             if is_in_shadow
                 && let Some(claim) = claims.find(|claim| claim.position() == member.position)
             {

@@ -303,7 +303,7 @@ impl SharedBatch<'_> {
             self.begin_shared(view, handle_and_call, locals, &mut shared, receipt)
         };
         if !call.spends {
-            return begin(&locals, Receipt::of_batch());
+            return begin(&locals, None);
         }
         returned_on_panic(view, &mut locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
@@ -313,14 +313,13 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, locals))));
             }
             // Taken: from here on a panic rolls the charges back by their claims.
-            let mut receipt = Receipt::of_batch();
+            let mut receipt = Receipt::of_nothing();
             for member in locals.iter_mut() {
-                if let Some(claim) = member.claim() {
-                    receipt.add(self.limiter, view, claim);
-                }
+                let claim = member.claim();
+                claim.into_iter().for_each(|claim| receipt.add(self.limiter, view, claim));
                 member.spent = None;
             }
-            begin(locals, receipt)
+            begin(locals, (!locals.is_empty()).then_some(receipt))
         })
     }
 
@@ -332,7 +331,7 @@ impl SharedBatch<'_> {
         (handle, call): (&StoreHandle, SharedCall),
         locals: &[Prepared<'_>],
         shared: &mut [Prepared<'_>],
-        receipt: Receipt,
+        receipt: Option<Receipt>,
     ) -> Result<Result<Begun, Error>, Outdated> {
         let mut asked = AskedBatch {
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),

@@ -3,7 +3,6 @@
 use crate::decision::Decision;
 use crate::limiter::batch::MemberMode;
 use crate::limiter::batch::prepared::Trial;
-use crate::limiter::reserve::Receipt;
 use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::kept::{DecidedBatch, DecidedMember, MemberCharge};
@@ -73,10 +72,9 @@ impl AskedBatch {
             return DecidedBatch { decision, members: Vec::new() };
         }
         // The charges of a batch that is denied are given back before its members are looked at again.
-        let mut charges =
-            std::mem::replace(&mut self.claims, LocalCharges::new(Receipt::of_batch()));
+        let mut charges = std::mem::replace(&mut self.claims, LocalCharges::new(None));
         if !decision.allowed() {
-            charges = LocalCharges::new(Receipt::of_batch());
+            charges = LocalCharges::new(None);
         }
         let mut members = Vec::with_capacity(self.locals.len() + self.shared.len());
         for member in std::mem::take(&mut self.locals) {

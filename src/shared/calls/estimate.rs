@@ -67,7 +67,7 @@ impl SharedBatch<'_> {
 
 /// Makes the receipt of an allowed batch.
 fn receipt_of(decided: DecidedBatch) -> SharedReceipt {
-    let (mut here, mut in_store) = (Receipt::of_batch(), Vec::new());
+    let (mut here, mut in_store) = (Receipt::of_nothing(), Vec::new());
     for member in decided.members {
         match member.charge {
             Some(MemberCharge::Here(receipt)) => here.append(*receipt),

@@ -193,7 +193,7 @@ impl SharedReservation {
             Place::Here(reservation) => SharedReceipt::of_local(reservation.into_receipt()),
             Place::InStore { charge, cost, .. } => {
                 let stored = StoredEstimate { charge, cost, position: None };
-                SharedReceipt::new(Receipt::of_one(None, 0), vec![stored])
+                SharedReceipt::new(Receipt::of_nothing(), vec![stored])
             }
         }
     }

@@ -186,7 +186,7 @@ impl KeyedLimit {
                 let receipt = match charges.next() {
                     Some(MemberCharge::InStore(charge)) => {
                         let stored = StoredEstimate { charge, cost: estimate, position: None };
-                        SharedReceipt::new(Receipt::of_one(None, 0), vec![stored])
+                        SharedReceipt::new(Receipt::of_nothing(), vec![stored])
                     }
                     _ => SharedReceipt::of_nothing(estimate),
                 };

@@ -67,7 +67,7 @@ struct Admitted {
 
 /// A charge that its caller may still return: its place in `admitted`, and its mark.
 enum Open {
-    Receipt(SharedReceipt, usize, i128),
+    Receipt(Box<SharedReceipt>, usize, i128),
     Place(SharedReservation, usize, i128),
 }
 
@@ -251,7 +251,7 @@ impl World {
             let (order, now) = (self.order, self.now);
             let bucket = &mut self.buckets[bucket];
             let (at, mark) = (bucket.admit(order, now, units), bucket.model.mark(now));
-            bucket.open.push(Open::Receipt(receipt, at, mark));
+            bucket.open.push(Open::Receipt(Box::new(receipt), at, mark));
         }
         self.same(bucket, &decision, Some(allowed))
     }
@@ -264,7 +264,7 @@ impl World {
         }
         let at = self.random.below(open) as usize;
         match self.buckets[bucket].open.swap_remove(at) {
-            Open::Receipt(receipt, charged, mark) => self.settle(bucket, receipt, (charged, mark)),
+            Open::Receipt(receipt, charged, mark) => self.settle(bucket, *receipt, (charged, mark)),
             Open::Place(place, charged, mark) => self.cancel(bucket, place, (charged, mark)),
         }
     }
