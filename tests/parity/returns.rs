@@ -25,7 +25,7 @@ pub(crate) struct Open {
 }
 
 enum OpenCharge {
-    Receipt(Receipt),
+    Receipt(Box<Receipt>),
     Place(Reservation),
 }
 
@@ -121,7 +121,7 @@ impl Machine {
         if let Some(receipt) = receipt {
             let now = self.now();
             let grant = if is_limited { self.note_grant(call, now, false) } else { None };
-            let what = OpenCharge::Receipt(receipt);
+            let what = OpenCharge::Receipt(Box::new(receipt));
             self.open.push(Open { call, what, claim, granted: now, grant });
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Machine {
     pub(crate) fn keep(&mut self, at: usize) {
         let Some(open) = self.take(at, |what| matches!(what, OpenCharge::Place(_))) else { return };
         let OpenCharge::Place(place) = open.what else { return };
-        let what = OpenCharge::Receipt(place.into_receipt());
+        let what = OpenCharge::Receipt(Box::new(place.into_receipt()));
         self.open.push(Open { what, ..open });
     }
 
