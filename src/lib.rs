@@ -269,6 +269,7 @@ pub use limit::Limit;
 pub use limiter::Limiter;
 pub use limiter::handle::KeyedLimit;
 pub use limiter::options::LimiterOptions;
+pub use limiter::permits::{ConcurrencyLimit, Permit};
 pub use limiter::scaled::ScaledLimit;
 #[doc(inline)]
 pub use limits::{Id, IdFormat, Limits};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "http")]
 use std::time::Duration;
 
+use crate::algorithm::concurrency::{Concurrency, InFlight};
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
@@ -21,11 +22,12 @@ pub(crate) enum Rule {
     Gcra(Gcra),
     Window(Window),
     LeakyBucket(LeakyBucket),
+    Concurrency(Concurrency),
     Custom(Arc<dyn Algorithm>),
 }
 
 /// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a fixed
-/// window its start in ms, else 0.
+/// window its start in ms, of permits their epoch, else 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChargeMark(pub(crate) u64);
 
@@ -33,15 +35,22 @@ const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 
 impl Rule {
     pub(crate) const GCRA: &'static str = Gcra::NAME;
+    pub(crate) const CONCURRENCY: &'static str = Concurrency::NAME;
     /// The names of the built-in algorithms.
-    pub(crate) const BUILT_IN: [&'static str; 4] =
-        [Gcra::NAME, Window::FIXED_NAME, Window::TOKEN_BUCKET_NAME, LeakyBucket::NAME];
+    pub(crate) const BUILT_IN: [&'static str; 5] = [
+        Gcra::NAME,
+        Window::FIXED_NAME,
+        Window::TOKEN_BUCKET_NAME,
+        LeakyBucket::NAME,
+        Concurrency::NAME,
+    ];
 
     fn algorithm(&self) -> &dyn Algorithm {
         match self {
             Rule::Gcra(gcra) => gcra,
             Rule::Window(window) => window,
             Rule::LeakyBucket(leaky) => leaky,
+            Rule::Concurrency(concurrency) => concurrency,
             Rule::Custom(custom) => &**custom,
         }
     }
@@ -49,6 +58,15 @@ impl Rule {
     #[inline(always)]
     pub(crate) fn gcra(&self) -> Option<&Gcra> {
         if let Rule::Gcra(gcra) = self { Some(gcra) } else { None }
+    }
+
+    /// Returns the rule of a limit that counts what is in flight.
+    pub(crate) fn concurrency(&self) -> Option<&Concurrency> {
+        if let Rule::Concurrency(concurrency) = self { Some(concurrency) } else { None }
+    }
+
+    pub(crate) fn is_concurrency(&self) -> bool {
+        matches!(self, Rule::Concurrency(_))
     }
 
     pub(crate) fn is_custom(&self) -> bool {
@@ -114,6 +132,7 @@ impl Rule {
             Rule::Window(window) if window.kind == WindowKind::FixedWindow => {
                 TimedCount::from_word(word).at_ms
             }
+            Rule::Concurrency(_) => return Concurrency::charge_mark(word),
             _ => 0,
         })
     }
@@ -130,6 +149,7 @@ impl Rule {
     ) -> Option<u64> {
         match self {
             Rule::Gcra(_) => Gcra::lowered(word, now_ns, charge.0.saturating_mul(units)),
+            Rule::Concurrency(_) => Concurrency::released(word, units, charge),
             Rule::Window(window)
                 if window.kind == WindowKind::FixedWindow
                     && window.start_ms(word, now_ns) != Some(charge.0) =>
@@ -161,6 +181,11 @@ impl Rule {
                 let units = timed.count.saturating_sub(leaky.counter_at(before, charged_ns));
                 self.returned(word, now_ns, units, ChargeMark(0))
             }
+            Rule::Concurrency(_) => {
+                let [before, after] = [before, after].map(InFlight::from_word);
+                let permits = after.permits.saturating_sub(before.permits);
+                Concurrency::released(word, permits, ChargeMark(after.epoch))
+            }
             Rule::Custom(_) if word != after => None,
             Rule::Custom(_) => Some(if before == 0 { self.full(charged_ns) } else { before }),
         }
@@ -174,6 +199,8 @@ impl Rule {
             Rule::Gcra(gcra) => gcra.owe(word, now_ns, cost, max_debt),
             Rule::Window(window) => window.owe(word, now_ns, cost, max_debt),
             Rule::LeakyBucket(leaky) => leaky.owe(word, now_ns, cost, max_debt),
+            // What is in flight has no debt.
+            Rule::Concurrency(_) => None,
             Rule::Custom(custom) => {
                 let units = cost.min(self.available(word, now_ns)).min(custom.max_cost());
                 self.spend(word, now_ns, units).word
@@ -199,7 +226,7 @@ impl Rule {
                 let own_time_ns = ms_to_ns(TimedCount::from_word(word).at_ms);
                 full_in_ns.max(own_time_ns.saturating_sub(now_ns))
             }
-            Rule::Gcra(_) | Rule::Custom(_) => full_in_ns,
+            Rule::Gcra(_) | Rule::Concurrency(_) | Rule::Custom(_) => full_in_ns,
         }
     }
 
@@ -223,6 +250,7 @@ impl Rule {
                 let drips = u64::from(leaky.size.div_ceil(leaky.drip_size));
                 ms_to_ns(drips.saturating_mul(leaky.drip_rate_ms))
             }
+            Rule::Concurrency(concurrency) => concurrency.retry_after_ns,
             Rule::Custom(_) => self.unit_ns(),
         }
     }
@@ -238,6 +266,7 @@ impl Rule {
             Rule::Gcra(gcra) => gcra.next_unit_ns(remaining, reset_in_ns),
             Rule::Window(window) => window.next_unit_ns(remaining, reset_in_ns),
             Rule::LeakyBucket(leaky) => leaky.next_unit_ns(remaining, reset_in_ns),
+            Rule::Concurrency(_) => reset_in_ns,
             Rule::Custom(_) if decision.retry_in().is_zero() => reset_in_ns,
             Rule::Custom(_) => saturating_ns(decision.retry_in()),
         })
@@ -282,6 +311,7 @@ impl PartialEq for Rule {
             (Rule::Gcra(a), Rule::Gcra(b)) => a == b,
             (Rule::Window(a), Rule::Window(b)) => a == b,
             (Rule::LeakyBucket(a), Rule::LeakyBucket(b)) => a == b,
+            (Rule::Concurrency(a), Rule::Concurrency(b)) => a == b,
             (Rule::Custom(a), Rule::Custom(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
             _ => false,
         }
@@ -297,6 +327,7 @@ impl Hash for Rule {
             Rule::Gcra(gcra) => gcra.hash(state),
             Rule::Window(window) => window.hash(state),
             Rule::LeakyBucket(leaky) => leaky.hash(state),
+            Rule::Concurrency(concurrency) => concurrency.hash(state),
             Rule::Custom(custom) => Arc::as_ptr(custom).cast::<()>().hash(state),
         }
     }

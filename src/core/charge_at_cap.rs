@@ -16,6 +16,7 @@ impl LimitsView<'_> {
         match self.inner.overflow.at_cap {
             AtCap::Deny => true,
             // The overflow bucket's word is in the units of one limit: the default, without a factor.
+            AtCap::Share if limit.rule().is_concurrency() => key.tag.is_of_override(),
             AtCap::Share => !self.generation.limits.is_default(key.tag, limit),
             AtCap::Allow => false,
         }

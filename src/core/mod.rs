@@ -9,6 +9,7 @@ pub(crate) mod largest_factors;
 pub(crate) mod lease_words;
 #[cfg(not(feature = "valkey"))]
 mod no_store;
+pub(crate) mod permits;
 pub(crate) mod places;
 pub(crate) mod reloads;
 pub(crate) mod returns;

@@ -4,6 +4,7 @@
 //! A return is a refund of the bucket's present word. It does not depend on the calls since the charge, so no call records
 //! anything for a later return.
 
+use crate::algorithm::concurrency::InFlight;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::ChargeMark;
 use crate::core::places::{Place, PlacesOf};
@@ -41,7 +42,7 @@ impl<'l> ReturnableCharge<'l> {
     }
 
     /// Returns the limit of the charge.
-    fn limit(&self) -> Option<&'l Limit> {
+    pub(super) fn limit(&self) -> Option<&'l Limit> {
         self.limits.limit_at(self.tag)
     }
 
@@ -85,6 +86,10 @@ impl<'l> ReturnableCharge<'l> {
 
     /// Gives `units` units back to the bucket if the limit of the charge still applies. Returns whether it does.
     pub(crate) fn give_back(&self, inner: &LimiterState, key: KeyRef<'_>, units: u64) -> bool {
+        if self.is_of_permits() {
+            self.release(inner, key, units);
+            return true;
+        }
         let read_ns = inner.clock.now_ns();
         let returned = self.with_bucket(inner, key, |view, key, limit| {
             let now_ns = view.return_ns(read_ns);
@@ -155,6 +160,11 @@ impl LimitsView<'_> {
     pub(super) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
         let Some(charge) = spent.charge else { return };
+        if charged.is_of_permits() {
+            let permits = |word| InFlight::from_word(word).permits;
+            let taken = permits(charge.word).saturating_sub(permits(before));
+            return charged.release(self.inner, key.key, taken);
+        }
         let read_ns = self.inner.clock.now_ns();
         charged.with_bucket(self.inner, key.key, |now, key, limit| {
             let times = (charge.now_ns, now.return_ns(read_ns));
@@ -164,7 +174,7 @@ impl LimitsView<'_> {
     }
 
     /// Changes the word of the bucket that was charged, if the bucket still exists.
-    fn change_charged(
+    pub(super) fn change_charged(
         self,
         key: &StoreKey<'_>,
         to: ChargedTo,

@@ -173,6 +173,10 @@ impl<'g> LimitsView<'g> {
         {
             return Ok(decision);
         }
+        if let Some(rule) = limit.rule().concurrency() {
+            let (before, elsewhere) = self.in_flight_of(key, word.unwrap_or(0))?;
+            return Ok(rule.acquire(before, elsewhere, cost).decision);
+        }
         let is_known = word.is_some();
         let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;
         let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
@@ -193,6 +197,9 @@ impl<'g> LimitsView<'g> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
+        if let Some(rule) = limit.rule().concurrency() {
+            return self.acquire(key, (limit, rule), cost, now_ns);
+        }
         let mut spent =
             self.charge(key, limit, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?;
         if let (Some(gcra), Some(charge)) = (limit.rule().gcra(), spent.charge)

@@ -246,6 +246,8 @@ impl Figures {
                 // A drip never takes more than the bucket holds.
                 (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
             }
+            // When a permit comes back is not known.
+            Parameters::Concurrency { max, .. } => (max, None),
             // A custom algorithm has a largest cost, but no known refill time.
             Parameters::Custom(_) => (limit.burst(), None),
         };

@@ -65,6 +65,10 @@ impl CarryOver {
         if old == new || word == 0 {
             return Some(word);
         }
+        // Permits are out until their holders drop them, whatever the limit says.
+        if old.is_concurrency() || new.is_concurrency() {
+            return (old.is_concurrency() && new.is_concurrency()).then_some(word);
+        }
         if self == CarryOver::Afresh {
             return None;
         }
@@ -121,7 +125,7 @@ impl CarryOver {
                     }
                     Rule::Window(new) => counted(ms_of(at_ns), share(new.quota.into())),
                     Rule::LeakyBucket(new) => counted(ms_of(at_ns), share(new.size.into())),
-                    Rule::Custom(_) => return None,
+                    Rule::Concurrency(_) | Rule::Custom(_) => return None,
                 }
             }
         })
@@ -195,6 +199,6 @@ fn used_of(rule: &Rule, word: u64, at_ns: u64) -> Option<(u64, u64)> {
             (present.count, window.quota.into())
         }
         Rule::LeakyBucket(leaky) => (leaky.counter_at(word, at_ns), leaky.size.into()),
-        Rule::Custom(_) => return None,
+        Rule::Concurrency(_) | Rule::Custom(_) => return None,
     })
 }

@@ -36,6 +36,9 @@ impl fmt::Display for Limit {
                 let rate = Go(drip_rate);
                 write!(f, "leaky_bucket: size {size}, drip_rate {rate}, drip_size {drip_size}")
             }
+            Parameters::Concurrency { max, retry_after } => {
+                write!(f, "concurrency: max {max}, retry_after {}", Go(retry_after))
+            }
             Parameters::Custom(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
         }
     }

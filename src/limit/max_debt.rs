@@ -17,7 +17,7 @@ impl Limit {
                 MAX_COUNT.saturating_sub(limit)
             }
             Parameters::LeakyBucket { size, .. } => MAX_COUNT.saturating_sub(size),
-            Parameters::Custom(_) => 0,
+            Parameters::Concurrency { .. } | Parameters::Custom(_) => 0,
         }
     }
 
@@ -28,6 +28,9 @@ impl Limit {
             return Ok(());
         }
         let message = match self.parameters() {
+            Parameters::Concurrency { .. } => {
+                format!("invalid max_debt {units}: what is in flight has no debt")
+            }
             Parameters::Custom(_) => {
                 format!("invalid max_debt {units}: a custom algorithm has no debt")
             }

@@ -2,6 +2,7 @@
 
 mod at_most;
 pub(crate) mod carry_over;
+mod concurrency;
 mod counted;
 mod custom;
 pub(crate) mod display;
@@ -112,6 +113,14 @@ pub enum Parameters<'a> {
         /// The units of a drip.
         drip_size: u64,
     },
+    /// See [`Limit::concurrency`].
+    Concurrency {
+        /// The most permits that are out at once.
+        max: u64,
+        /// What a denial tells the caller to wait.
+        retry_after: Duration,
+    },
+    /// Of [`Limit::custom`].
     /// Of [`Limit::custom`].
     Custom(&'a dyn Algorithm),
 }
@@ -252,6 +261,9 @@ impl Limit {
                 drip_rate: self.period(),
                 drip_size: rule.drip_size.into(),
             },
+            Rule::Concurrency(rule) => {
+                Parameters::Concurrency { max: rule.max.into(), retry_after: self.period() }
+            }
             Rule::Custom(rule) => Parameters::Custom(&**rule),
         }
     }
@@ -360,7 +372,7 @@ impl Limit {
             Rule::LeakyBucket(_) => {
                 self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
             }
-            Rule::Gcra(_) | Rule::Custom(_) => 0,
+            Rule::Gcra(_) | Rule::Concurrency(_) | Rule::Custom(_) => 0,
         }
     }
 
@@ -377,6 +389,7 @@ impl Limit {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
             Parameters::LeakyBucket { .. } => "size",
+            Parameters::Concurrency { .. } => "max",
             Parameters::Custom(_) => "largest cost",
         };
         let max_cost = self.burst();

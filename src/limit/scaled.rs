@@ -65,11 +65,11 @@ impl Limit {
                 multiply(rule.drip_rate_ms),
                 rule.drip_size.into(),
             ),
-            Rule::Custom(rule) => Err(LimitFault {
+            Rule::Concurrency(_) | Rule::Custom(_) => Err(LimitFault {
                 field: "factor",
                 message: format!(
                     "{} does not support factors: only 0 and 1 are allowed",
-                    rule.name()
+                    self.rule().name()
                 ),
             }),
         }

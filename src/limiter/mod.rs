@@ -9,6 +9,7 @@ pub(crate) mod handle;
 pub(crate) mod metrics;
 mod needs_store;
 pub(crate) mod options;
+pub(crate) mod permits;
 pub(crate) mod reload;
 pub(crate) mod reserve;
 pub(crate) mod scaled;
@@ -34,6 +35,7 @@ use crate::limiter::batch::{Batch, Member};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::needs_store::needs_store;
 use crate::limiter::options::LimiterOptions;
+use crate::limiter::permits::needs_permits;
 use crate::limiter::sweeper::{SweepOptions, Sweeper};
 use crate::limits::Limits;
 #[cfg(feature = "tracing")]
@@ -195,6 +197,9 @@ impl Limiter {
         let limit = self.handle_of(name)?;
         if limit.is_shared() {
             return Err(needs_store(name));
+        }
+        if limit.counts_in_flight() {
+            return Err(needs_permits(name));
         }
         Ok(limit)
     }

@@ -17,6 +17,10 @@ pub(crate) struct Tally {
     /// These are written rarely, and never on the fast path.
     shadow_denied: Figure,
     errors: Figure,
+    /// The permits that are out.
+    in_flight: Figure,
+    /// The most permits of an id by default, if a caller has set it; else [`Tally::NOT_SET`].
+    set_max: Figure,
     /// Spends that the limit's policy allowed and denied while its store did not answer.
     pub(crate) without_store: Outcomes,
     /// The number of the limit's handles. While a reload forgets the limit's name, it is closed.
@@ -85,12 +89,35 @@ impl Tallies {
 }
 
 impl Tally {
+    const NOT_SET: u64 = u64::MAX;
+
+    /// Adds permits that were taken, or the negative number of those that went back.
+    pub(crate) fn count_in_flight(&self, permits: u64) {
+        self.in_flight.fetch_add(permits, Ordering::Relaxed);
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Sets the most permits of an id by default; `None`: as the limits say.
+    pub(crate) fn set_max(&self, max: Option<u64>) {
+        // Relaxed, here and below: a call decides by the old number or the new one, as if it had come before or after.
+        self.set_max.store(max.unwrap_or(Tally::NOT_SET), Ordering::Relaxed);
+    }
+
+    pub(crate) fn given_max(&self) -> Option<u64> {
+        Some(self.set_max.load(Ordering::Relaxed)).filter(|&max| max != Tally::NOT_SET)
+    }
+
     fn new(is_counting: bool) -> Tally {
         let stripes = is_counting.then(Arc::default);
         Tally {
             stripes,
             shadow_denied: Figure::new(0),
             errors: Figure::new(0),
+            in_flight: Figure::new(0),
+            set_max: Figure::new(Tally::NOT_SET),
             without_store: Default::default(),
             handles: UserCount::new(),
         }

@@ -30,8 +30,8 @@ pub(super) enum OldLimit {
     Custom(Box<str>),
 }
 
-/// Encodes a limit's parameters.
-pub(super) fn encode(limit: &Limit) -> Parameters<'_> {
+/// Encodes a limit's parameters. `None`: its buckets are in no snapshot, because what was in flight ends with its process.
+pub(super) fn encode(limit: &Limit) -> Option<Parameters<'_>> {
     use limit::Parameters as Of;
     // No cast loses bits: windows and drip rates are whole milliseconds below 2^39, and a period's nanoseconds fit into
     // a u64.
@@ -44,8 +44,9 @@ pub(super) fn encode(limit: &Limit) -> Parameters<'_> {
         Of::LeakyBucket { size, drip_rate, drip_size } => {
             (LEAKY_BUCKET, [size, ms(drip_rate), drip_size], "")
         }
+        Of::Concurrency { .. } => return None,
     };
-    Parameters { algorithm, numbers, name }
+    Some(Parameters { algorithm, numbers, name })
 }
 
 impl OldLimit {
@@ -123,7 +124,7 @@ mod tests {
             Limit::token_bucket(5, 20, time).unwrap(),
             Limit::leaky_bucket(20, 3, time).unwrap(),
         ] {
-            let decoded = OldLimit::decode(&encode(&limit));
+            let decoded = OldLimit::decode(&encode(&limit).unwrap());
             assert!(matches!(decoded, Ok(OldLimit::Limit(ref old)) if *old == limit), "{limit}");
         }
     }

@@ -100,10 +100,10 @@ impl SnapshotLimits {
         SnapshotLimits { limits, factors, overflow, owed }
     }
 
-    /// Returns the parameters of a limit tag. `None` if it has no limit.
+    /// Returns the parameters of a limit tag. `None` if it has no limit, or one whose buckets are in no snapshot.
     fn parameters(&self, tag: LimitTag) -> Option<ParametersItem<'_>> {
         let LimitIndex(limit) = tag.limit()?;
-        let parameters = old_limit::encode(self.limits.limit_at(tag)?);
+        let parameters = old_limit::encode(self.limits.limit_at(tag)?)?;
         let overflow = if tag.numbers() == 0 { self.overflow.get(limit as usize) } else { None };
         let overflow = overflow.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(tag).unwrap_or(0);
@@ -177,7 +177,7 @@ impl<W: Write> Writer<'_, W> {
         self.frames.flush(FrameKind::Owed, &mut payload)
     }
 
-    /// Writes a bucket, unless its limit no longer exists.
+    /// Writes a bucket, unless its limit no longer exists or is in no snapshot.
     fn write_record(&mut self, PersistedCell { key, tag, word }: &PersistedCell) -> io::Result<()> {
         let Some(position) = self.position(*tag)? else { return Ok(()) };
         let max_bytes = match key {

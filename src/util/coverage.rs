@@ -17,6 +17,8 @@ pub(crate) enum Race {
     PlaceMoved,
     /// Units of a charge were returned.
     Returned,
+    /// Permits were given back.
+    Released,
     /// A batch charged all its members on the fast path.
     KnownBatchCharged,
     /// A batch on the fast path was denied after it had charged a member.

@@ -25,6 +25,10 @@ pub(crate) enum Fault {
     UnitsBackToAnyLease,
     /// A denied batch does not return its charges.
     NoReturn,
+    /// Permits go back to any word of their key, not only to one of their epoch.
+    ReleaseOfAnyEpoch,
+    /// A key's own bucket does not count the permits that the key may have of the overflow bucket.
+    OverflowPermitsForgotten,
     /// A charge is returned to a bucket whose limit has changed since.
     ReturnByOldLimit,
     /// `Cell::update` reads and swaps the word without ordering.

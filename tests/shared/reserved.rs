@@ -60,7 +60,7 @@ fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
 
 /// The results that a caller holds, of the local limit and of the shared one.
 enum Held {
-    Receipts(Receipt, SharedReceipt),
+    Receipts(Box<(Receipt, SharedReceipt)>),
     Places(Reservation, SharedReservation),
 }
 
@@ -141,7 +141,7 @@ fn step(
             let (mine, receipt) = local.spend_estimate("a", cost).unwrap();
             let (theirs, other) = now(all.spend_estimate("a", cost)).unwrap();
             assert_eq!(figures(mine), figures(theirs));
-            held.extend(receipt.zip(other).map(|(a, b)| Held::Receipts(a, b)));
+            held.extend(receipt.zip(other).map(|(a, b)| Held::Receipts(Box::new((a, b)))));
             format!("estimate {cost}: {mine:?}")
         }
         5 => {
@@ -160,7 +160,7 @@ fn step(
         6..=8 if !held.is_empty() => {
             let at = random.below(held.len() as u64) as usize;
             let (mine, theirs) = match held.swap_remove(at) {
-                Held::Receipts(mine, theirs) => (mine, theirs),
+                Held::Receipts(both) => *both,
                 Held::Places(mine, theirs) => (mine.into_receipt(), theirs.into_receipt()),
             };
             let figures = (figures(mine.settle(cost)), figures(now(theirs.settle(cost)).unwrap()));

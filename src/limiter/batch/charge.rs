@@ -60,18 +60,20 @@ pub(crate) fn look(
     Ok(now_ns)
 }
 
-/// Charges the members that can deny, then the other members whose buckets have the units: each group in the order of
-/// `members`, which is that of their keys. Returns all charges if a member that can deny is denied, or if the limits
+/// Takes the permits of members that can deny, then charges the others that can deny, then the other members whose buckets have
+/// the units: each group in the order of `members`, which is that of their keys. Returns all charges if a member that can deny is denied, or if the limits
 /// have changed.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
     now_ns: u64,
 ) -> Result<(), Outdated> {
-    for can_deny in [true, false] {
+    let groups = [(true, true), (true, false), (false, true), (false, false)];
+    for (can_deny, takes_permits) in groups {
         for at in 0..members.len() {
             let member = &mut members[at];
-            if member.can_deny() != can_deny || !member.is_to_be_charged() {
+            let group = (member.can_deny(), member.is_of_permits());
+            if group != (can_deny, takes_permits) || !member.is_to_be_charged() {
                 continue;
             }
             let charged = charge(view, member, now_ns);

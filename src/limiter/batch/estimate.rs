@@ -63,7 +63,7 @@ impl Batch<'_> {
 
     #[inline(never)]
     fn spend_generally_for(&self, receipt: &mut Receipt) -> Result<Decision, Error> {
-        self.spend_and_report(false, |view, member| {
+        self.spend_and_report(false, true, |view, member| {
             let claim = member.claim();
             claim.into_iter().for_each(|claim| receipt.add(self.limiter, view, claim));
         })
@@ -80,9 +80,11 @@ impl Prepared<'_> {
         if self.mode == MemberMode::CheckOnly || is_above || did_not_fit {
             return None;
         }
-        let mut claim =
-            Claim::new(&self.key, self.cost, self.factor, spent).of_member(self.position);
+        let of_limit = (&*self.limit, self.cost);
+        let claim = Claim::new(&self.key, of_limit, self.factor, spent);
+        let mut claim = claim.of_member(self.position);
         claim.is_in_shadow = self.is_in_shadow;
+        claim.count_in_flight(&self.handle.tally);
         Some(claim)
     }
 }

@@ -21,6 +21,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
 use crate::limiter::needs_store::needs_store;
+use crate::limiter::permits::needs_receipt;
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::{Receipt, claim::ClaimedBy};
 use crate::limits::Scratch;
@@ -116,7 +117,7 @@ impl<'a> Batch<'a> {
 
     #[inline(never)]
     fn spend_generally(&self) -> Result<Decision, Error> {
-        self.spend_and_report(false, |_, _| ())
+        self.spend_and_report(false, false, |_, _| ())
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -158,7 +159,7 @@ impl<'a> Batch<'a> {
         let mut after = After { tell: Some(&mut tell), keep: None };
         let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
             Some(decision) => decision,
-            None => self.spend_and_report(true, |_, member| {
+            None => self.spend_and_report(true, false, |_, member| {
                 each[member.position] = member.shown_decision();
             })?,
         };
@@ -199,7 +200,7 @@ impl<'a> Batch<'a> {
         keeps: impl Fn(usize) -> bool,
         mut keep: impl FnMut(usize, Receipt),
     ) -> Result<Decision, Error> {
-        self.spend_and_report(true, |view, member| {
+        self.spend_and_report(true, true, |view, member| {
             let position = member.position;
             if !member.is_in_shadow_mode() {
                 tell(position, member.shown_decision(), &member.limit);
@@ -215,12 +216,14 @@ impl<'a> Batch<'a> {
 
     /// Spends and counts the batch, and then calls `report` for each member that a limit applies to. `looks_again`: if
     /// the batch is denied, the decisions of the members that did not deny it are renewed by a check at a cost of 0.
+    /// `keeps`: the caller keeps the charges, so members may take permits.
     fn spend_and_report(
         &self,
         looks_again: bool,
+        keeps: bool,
         mut report: impl FnMut(LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
-        self.with_members(true, |view, members| {
+        self.with_members(true, keeps, |view, members| {
             returned_on_panic(view, members, |members| {
                 let (decision, now_ns) = spend(view, members)?;
                 if looks_again && !decision.allowed() {
@@ -260,7 +263,7 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
-        self.with_members(true, |view, members| {
+        self.with_members(true, true, |view, members| {
             look(view, members, Looks::AtRoom)?;
             Ok(strictest(members, |member| member.can_deny()))
         })
@@ -350,7 +353,7 @@ impl<'a> Batch<'a> {
             u64,
         ) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
-        self.with_members(checks_cost, |view, members| {
+        self.with_members(checks_cost, false, |view, members| {
             let now_ns = view.inner.clock.now_ns();
             for member in members.iter_mut() {
                 member.decision = match give(view, &member.key, &member.limit, member, now_ns) {
@@ -373,6 +376,7 @@ impl<'a> Batch<'a> {
     fn with_members(
         &self,
         checks_cost: bool,
+        with_permits: bool,
         mut call: impl FnMut(LimitsView<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
@@ -388,6 +392,11 @@ impl<'a> Batch<'a> {
                     if let Some(member) = prepared.iter().find(|member| member.is_shared(view)) {
                         member.handle.tally.count_error();
                         return Ok(Err(needs_store(member.handle.name())));
+                    }
+                    let mut permits = prepared.iter().filter(|member| member.is_of_permits());
+                    if let Some(member) = permits.next().filter(|_| !with_permits) {
+                        member.handle.tally.count_error();
+                        return Ok(Err(needs_receipt(member.handle.name())));
                     }
                     Ok(Ok(call(view, &mut prepared)?))
                 }

@@ -66,6 +66,11 @@ impl Prepared<'_> {
         view.generation.limits.entry(self.key.key.limit).is_shared()
     }
 
+    /// Whether the member takes permits.
+    pub(crate) fn is_of_permits(&self) -> bool {
+        self.limit.rule().is_concurrency()
+    }
+
     /// Whether the member can deny the batch.
     pub(crate) fn can_deny(&self) -> bool {
         self.mode != MemberMode::SpendOnly && !self.is_in_shadow_mode()
@@ -131,7 +136,7 @@ fn prepare<'a>(
         return Ok(None);
     };
     let limit = if factor == Factor::ONE {
-        Cow::Borrowed(limit)
+        handle.with_set_max(limit, tag)
     } else {
         let scaled = view.scaled(handle.index, limit, factor);
         match scaled.inspect_err(|_| handle.tally.count_error())? {

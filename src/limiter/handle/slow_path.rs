@@ -9,6 +9,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::needs_store::needs_store;
+use crate::limiter::permits::needs_permits;
 use crate::limits::{Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
 use crate::store::key::KeyRef;
@@ -89,7 +90,11 @@ impl KeyedLimit {
                     false => Err(needs_store(&entry.name)),
                 });
             }
+            if entry.counts_in_flight() && !matches!(call, Call::Check(_)) {
+                return Ok(Err(needs_permits(&entry.name)));
+            }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+            let limit = &*self.with_set_max(limit, tag);
             if factor == Factor::ONE {
                 return self.decide(view, &key, limit, call, now_ns);
             }

@@ -128,7 +128,7 @@ impl Limiter {
             // The last reload did not finish, because its thread panicked.
             now = inner.renew(&now);
         }
-        check_custom_rules(&now.limits, &limits, debt)?;
+        check_rules(&now.limits, &limits, debt)?;
         limits.parts(inner.store.max_keys())?;
         limits.check_store_stays(&now.limits)?;
         // A first look, so that a reload that is refused closes no limit to new handles, unless the handle or the block that it
@@ -168,11 +168,9 @@ impl Limiter {
     }
 }
 
-/// Fails if a limit changes from or to a custom algorithm: no other rule can read a custom algorithm's words.
-fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
-    if debt == CarryOver::Afresh {
-        return Ok(());
-    }
+/// Fails if a limit changes from or to a custom algorithm, because no other rule can read a custom algorithm's words; or from
+/// or to counting what is in flight, because its handles are of another type.
+fn check_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error> {
     let is_custom = |limit: &Limit| matches!(limit.parameters(), Parameters::Custom(_));
     for (_, entry) in new.by_index() {
         // Buckets of ids in another format are not carried over.
@@ -180,7 +178,14 @@ fn check_custom_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(),
         let (before, after) = (before.and_then(Entry::any_limit), entry.any_limit());
         let (Some(before), Some(after)) = (before, after) else { continue };
         let (from, to) = (before.algorithm(), after.algorithm());
-        if (is_custom(before) || is_custom(after)) && from != to {
+        if before.rule().is_concurrency() != after.rule().is_concurrency() {
+            let text = format!(
+                "{}: {from} cannot become {to}, because permits are no units; give the limit another name",
+                entry.name
+            );
+            return Err(Error::new(ErrorKind::Limit, text));
+        }
+        if debt != CarryOver::Afresh && (is_custom(before) || is_custom(after)) && from != to {
             let text = format!(
                 "{}: {to} cannot read the debts that its buckets have by {from}; reload with CarryOver::Afresh, or give the limit another name",
                 entry.name

@@ -21,6 +21,7 @@ use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::needs_store::needs_store;
 use crate::limits::{Id, Limits, Scratch};
+use crate::observe::tally::Tally;
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
@@ -37,6 +38,8 @@ pub(crate) struct Claim {
     mark: ChargeMark,
     /// Whether the shadow bucket was charged as well.
     pub(crate) is_in_shadow: bool,
+    /// Whether the units are permits, which go back when their receipt is dropped.
+    pub(super) is_of_permits: bool,
     /// The member's position in its batch; [`Claim::ALONE`] for the charge of a call for one limit.
     position: u32,
 }
@@ -125,6 +128,9 @@ impl KeyedLimit {
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, wanted));
         let mut claimed = claimed.inspect_err(|_| self.tally.count_error())?;
+        if let Some((_, claim)) = &claimed.claim {
+            claim.count_in_flight(&self.tally);
+        }
         if claimed.has_shadow {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
@@ -147,6 +153,7 @@ impl KeyedLimit {
         let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
             return Ok(Ok(Claimed::UNLIMITED));
         };
+        let limit = &*self.with_set_max(limit, tag);
         if entry.is_shared() {
             return Ok(Err(needs_store(&entry.name)));
         }
@@ -196,7 +203,7 @@ impl KeyedLimit {
             decision: spent.decision,
             claim: Some((
                 ClaimedBy::new(&self.limiter, view),
-                Claim::new(&store_key, cost, Factor::ONE, spent),
+                Claim::new(&store_key, (limit, cost), Factor::ONE, spent),
             )),
             charge: spent.charge,
             is_in_shadow_mode,
@@ -312,21 +319,29 @@ impl Claim {
     pub(crate) fn of_gcra(key: KeyRef<'_>, tag: LimitTag, gcra: &Gcra, cost: u64) -> Claim {
         let (to, mark) = (ChargedTo::OwnCell, gcra.charge_mark());
         let (key, factor, position) = (Key::new(key), Factor::ONE, Claim::ALONE);
-        Claim { key, tag, cost, factor, to, mark, is_in_shadow: false, position }
+        let (is_in_shadow, is_of_permits) = (false, false);
+        Claim { key, tag, cost, factor, to, mark, is_in_shadow, is_of_permits, position }
     }
 
     const ALONE: u32 = u32::MAX;
 
     /// Records a charge of `cost` units by the key's limit scaled by `factor`.
     #[inline]
-    pub(crate) fn new(key: &StoreKey<'_>, cost: u64, factor: Factor, spent: Spent) -> Claim {
+    pub(crate) fn new(
+        key: &StoreKey<'_>,
+        (limit, cost): (&Limit, u64),
+        factor: Factor,
+        spent: Spent,
+    ) -> Claim {
         let (to, mark) = match spent.charge {
             Some(charge) => (spent.to, charge.mark),
             None => (ChargedTo::Nothing, ChargeMark(0)),
         };
         let tag = key.tag;
         let key = Key::new(key.key);
-        Claim { key, tag, cost, factor, to, mark, is_in_shadow: false, position: Claim::ALONE }
+        let (is_of_permits, position) = (limit.rule().is_concurrency(), Claim::ALONE);
+        let is_in_shadow = false;
+        Claim { key, tag, cost, factor, to, mark, is_in_shadow, is_of_permits, position }
     }
 
     /// The claim of the member at `position` of a batch.
@@ -374,6 +389,28 @@ impl Claim {
         }
         if is_returned && self.is_in_shadow {
             self.in_shadow(by, Call::Refund(units));
+        }
+    }
+
+    /// Gives the permits back, also while the limiter is switched off.
+    pub(super) fn release(&self, by: &ClaimedBy) {
+        let (inner, key) = (&*by.limiter.inner, self.key.as_ref());
+        let Some(charged) = self.charged(by) else { return };
+        inner.with_view(|view| {
+            let is_same =
+                view.generation.limits.entry_of(key.limit, by.generation).counts_in_flight();
+            if is_same {
+                view.generation.tallies.of(key.limit).count_in_flight(self.cost.wrapping_neg());
+            }
+            Ok(())
+        });
+        charged.give_back(inner, key, self.cost);
+    }
+
+    /// Counts the permits as being in flight, for operators.
+    pub(crate) fn count_in_flight(&self, tally: &Tally) {
+        if self.is_of_permits && self.to != ChargedTo::Nothing {
+            tally.count_in_flight(self.cost);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::limits::Id;
 /// Made by [`KeyedLimit::spend_estimate`] and [`Batch::spend_estimate`](crate::batch::Batch::spend_estimate), which have
 /// examples, [`KeyedLimit::until_allowed`] and [`Reservation::into_receipt`](crate::reserve::Reservation::into_receipt).
 ///
-/// If a receipt is dropped, the estimates that are not settled stay charged.
+/// If a receipt is dropped, the estimates that are not settled stay charged, and the permits that the batch has taken go back.
 ///
 /// Up to eight members are kept without an allocation, apart from ids of more than 18 bytes.
 ///
@@ -95,7 +95,7 @@ impl Receipt {
     /// Takes the charge of a call for one limit, and its units.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn into_one(mut self) -> (Option<(ClaimedBy, Claim)>, u64) {
-        (self.by.zip(self.claims.pop()), self.cost)
+        (self.by.take().zip(self.claims.pop()), self.cost)
     }
 
     /// Holds no charge.
@@ -116,10 +116,10 @@ impl Receipt {
 
     /// Adds the charges of another receipt of the same batch.
     #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn append(&mut self, other: Receipt) {
+    pub(crate) fn append(&mut self, mut other: Receipt) {
         self.cost = self.cost.saturating_add(other.cost);
-        self.by = self.by.take().or(other.by);
-        self.claims.extend(other.claims);
+        self.by = self.by.take().or(other.by.take());
+        self.claims.append(&mut other.claims);
     }
 
     /// Takes the charge of the member at `position`, as a receipt of its own.
@@ -137,11 +137,11 @@ impl Receipt {
         self.claims.iter_mut()
     }
 
-    /// Returns all units of all charges, the last one first. A charge whose return panics stays.
+    /// Returns all units of all charges, the last one first, but for permits. A charge whose return panics stays.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_all(&self) {
         let Some(by) = &self.by else { return };
-        for claim in self.claims.iter().rev() {
+        for claim in self.claims.iter().rev().filter(|claim| !claim.is_of_permits) {
             // The others are returned, too. A second panic during unwinding would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back(by, claim.cost())));
         }
@@ -182,7 +182,7 @@ impl Receipt {
     ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.
     /// * **The receipt of a batch** settles each member that is not settled yet, all of them by the same `actual`, and returns
     ///   the strictest of the decisions. Members whose actual costs differ are settled by their places: see
-    ///   [`settle_member`](Receipt::settle_member).
+    ///   [`settle_member`](Receipt::settle_member). Permits go back.
     ///
     /// A reservation that is settled before its time is still granted at its time.
     ///
@@ -204,14 +204,15 @@ impl Receipt {
     pub fn settle(mut self, actual: u64) -> Decision {
         let Some(by) = &self.by else { return Decision::UNLIMITED };
         self.claims.sort_unstable_by_key(Claim::position);
-        let settled = self.claims.drain(..).map(|claim| claim.settle(by, actual));
+        let units = self.claims.iter().filter(|claim| !claim.is_of_permits);
+        let settled = units.map(|claim| claim.settle(by, actual));
         settled.fold(Decision::UNLIMITED, Decision::stricter)
     }
 
     /// Settles one member of a batch, by its position in the batch, and returns its decision as [`settle`](Receipt::settle)
     /// does. `None`: there is nothing to settle, because the member is settled already, because no limit applies to it, or
     /// because the batch charged it nothing (a member that only checks, or one that only spends and whose bucket did not
-    /// have the units).
+    /// have the units). Permits are not settled: they go back with the receipt.
     ///
     /// The members that are never settled stay charged by their estimates: here the one request.
     ///
@@ -239,9 +240,20 @@ impl Receipt {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn settle_member(&mut self, position: usize, actual: u64) -> Option<Decision> {
-        let at = self.claims.iter().position(|claim| claim.position() == position)?;
-        let claim = self.claims.swap_remove(at);
+        let is_of = |claim: &Claim| claim.position() == position && !claim.is_of_permits;
+        let claim = self.claims.swap_remove(self.claims.iter().position(is_of)?);
         self.by.as_ref().map(|by| claim.settle(by, actual))
+    }
+}
+
+/// Gives permits back.
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        let Some(by) = &self.by else { return };
+        for claim in self.claims.iter().filter(|claim| claim.is_of_permits) {
+            // The others are given back, too. A second panic during unwinding would abort the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| claim.release(by)));
+        }
     }
 }
 

@@ -195,6 +195,9 @@ fn parameters(limit: &Limit) -> Result<Fields, String> {
             let rate = duration("drip_rate", drip_rate)?;
             vec![("size", number(size)), ("drip_rate", rate), ("drip_size", number(drip_size))]
         }
+        Parameters::Concurrency { max, retry_after } => {
+            vec![("max", number(max)), ("retry_after", duration("retry_after", retry_after)?)]
+        }
         Parameters::Custom(rule) => {
             return Err(format!("the custom algorithm {} cannot be written", rule.name()));
         }

@@ -308,6 +308,11 @@ impl Limits {
 }
 
 impl Entry {
+    /// Whether the limit counts what is in flight. Its calls take the slow path.
+    pub(crate) fn counts_in_flight(&self) -> bool {
+        self.algorithm == Some(crate::algorithm::rule::Rule::CONCURRENCY)
+    }
+
     /// Makes a limit that has neither a default nor overrides.
     fn empty(name: &str, format: IdFormat) -> Entry {
         Entry {

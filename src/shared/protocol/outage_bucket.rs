@@ -35,8 +35,8 @@ pub(super) fn part(limit: &Limit, fraction: Factor) -> Option<Gcra> {
         Rule::LeakyBucket(leaky) => {
             (u128::from(leaky.drip_rate_ms) * u128::from(NS_PER_MS), u128::from(leaky.drip_size))
         }
-        // No shared limit has a custom algorithm.
-        Rule::Custom(_) => return None,
+        // No shared limit has one of these.
+        Rule::Concurrency(_) | Rule::Custom(_) => return None,
     };
     let millionths = u128::from(fraction.millionths());
     let interval_ns = u64::try_from((per_ns * MILLION).div_ceil(units * millionths)).ok()?;

@@ -269,6 +269,8 @@ fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], Sm
             let (size, drip) = (leaky.size.into(), leaky.drip_size.into());
             (b"l", smallvec![size, drip, leaky.drip_rate_ms, longest_ms])
         }
-        Rule::Custom(_) => unreachable!("a custom algorithm is refused where the limits are made"),
+        Rule::Concurrency(_) | Rule::Custom(_) => {
+            unreachable!("concurrency and custom algorithms are refused where the limits are made")
+        }
     }
 }

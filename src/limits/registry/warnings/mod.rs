@@ -334,6 +334,7 @@ fn stricter(own: &Limit, default: &Limit) -> Vec<String> {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
             Parameters::LeakyBucket { .. } => "size",
+            Parameters::Concurrency { .. } => "max",
             Parameters::Custom(_) => "largest cost",
         };
         found.push(format!("{word} {} is below {}", own.burst(), default.burst()));

@@ -1,0 +1,136 @@
+//! Concurrency: counts what is in flight. At most `max` permits of a bucket are out at once.
+//!
+//! The word is the number of permits that are out, and the epoch in which their counting began:
+//!
+//! ```text
+//! bit   0..24  permits     24  whether the bucket began beside an overflow bucket with permits     25..62  epoch     62  set
+//! ```
+//!
+//! A permit remembers the epoch of the word that it was counted in. A bucket without permits is full, so it may be dropped;
+//! and a bucket is also dropped if a reload or the end of an override lifts its limit. The next word of the key begins a new
+//! epoch, so a permit from before changes nothing in it. Time does not matter.
+
+use crate::algorithm::rule::ChargeMark;
+use crate::algorithm::{Algorithm, Outcome};
+use crate::decision::Decision;
+
+/// A validated limit: at most `max` permits, from 1 to [`Concurrency::MOST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Concurrency {
+    pub(crate) max: u32,
+    /// What a denial tells the caller to wait: when a permit comes back is not known.
+    pub(crate) retry_after_ns: u64,
+}
+
+/// The word of a bucket, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InFlight {
+    pub(crate) permits: u64,
+    /// Whether the key may have permits of the overflow bucket: that bucket had some when this one began.
+    pub(crate) is_beside_overflow: bool,
+    pub(crate) epoch: u64,
+}
+
+impl InFlight {
+    const EPOCH_SHIFT: u32 = 25;
+    const EPOCH_MASK: u64 = (1 << 37) - 1;
+    const BESIDE: u64 = 1 << 24;
+    /// Keeps the word from being 0.
+    const SET: u64 = 1 << 62;
+
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> InFlight {
+        InFlight {
+            permits: word & Concurrency::MOST,
+            is_beside_overflow: word & InFlight::BESIDE != 0,
+            epoch: word >> InFlight::EPOCH_SHIFT & InFlight::EPOCH_MASK,
+        }
+    }
+
+    /// The same, but counted from this generation of limits on if no permit is out.
+    pub(crate) fn counting(self, generation: u64) -> InFlight {
+        match self.permits {
+            0 => InFlight { epoch: generation & InFlight::EPOCH_MASK, ..self },
+            _ => self,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        let beside = if self.is_beside_overflow { InFlight::BESIDE } else { 0 };
+        InFlight::SET | self.epoch << InFlight::EPOCH_SHIFT | beside | self.permits
+    }
+}
+
+impl Concurrency {
+    pub(crate) const NAME: &'static str = "concurrency";
+    /// The most permits of a bucket.
+    pub(crate) const MOST: u64 = (1 << 24) - 1;
+
+    /// Decides about `cost` permits beside `elsewhere` permits that the key may have in another bucket. An allowed call counts
+    /// its permits in `before`.
+    pub(crate) fn acquire(&self, before: InFlight, elsewhere: u64, cost: u64) -> Outcome {
+        let used = before.permits.saturating_add(elsewhere);
+        let after = used.saturating_add(cost);
+        let Some(remaining) = u64::from(self.max).checked_sub(after) else {
+            let left = (u64::from(self.max).saturating_sub(used), 1);
+            return Outcome { word: None, decision: self.decision(false, left, cost, used) };
+        };
+        let permits = before.permits.saturating_add(cost);
+        let word = (cost > 0).then(|| InFlight { permits, ..before }.word());
+        Outcome { word, decision: self.decision(true, (remaining, 1), cost, after) }
+    }
+
+    fn decision(&self, allowed: bool, left: (u64, u64), cost: u64, used: u64) -> Decision {
+        let waits = |is_waiting| if is_waiting { self.retry_after_ns } else { 0 };
+        Decision::new(allowed, left, waits(!allowed || cost > left.0), waits(used > 0))
+    }
+
+    /// Gives back `permits` that were counted in the epoch of `mark`: the new word, or `None` if nothing changes.
+    pub(crate) fn released(word: u64, permits: u64, mark: ChargeMark) -> Option<u64> {
+        let before = InFlight::from_word(word);
+        let is_same = word != 0 && before.epoch == mark.0;
+        let left = before.permits.saturating_sub(permits);
+        (is_same && left != before.permits).then(|| InFlight { permits: left, ..before }.word())
+    }
+
+    /// See [`Rule::charge_mark`](crate::algorithm::rule::Rule::charge_mark).
+    pub(crate) fn charge_mark(word: u64) -> ChargeMark {
+        ChargeMark(InFlight::from_word(word).epoch)
+    }
+}
+
+impl Algorithm for Concurrency {
+    fn spend(&self, word: u64, _now_ns: u64, cost: u64) -> Outcome {
+        self.acquire(InFlight::from_word(word), 0, cost)
+    }
+
+    fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
+        let released = Concurrency::released(word, cost, Concurrency::charge_mark(word));
+        let after = self.spend(released.unwrap_or(word), now_ns, 0).decision;
+        let left = (after.remaining().unwrap_or(0), 1);
+        let permits = InFlight::from_word(released.unwrap_or(word)).permits;
+        let decision = self.decision(released.is_some(), left, 0, permits).of_refund();
+        Outcome { word: released, decision }
+    }
+
+    fn is_full(&self, word: u64, _now_ns: u64) -> bool {
+        InFlight::from_word(word).permits == 0
+    }
+
+    fn full(&self, _now_ns: u64) -> u64 {
+        InFlight::SET
+    }
+
+    fn max_cost(&self) -> u64 {
+        self.max.into()
+    }
+
+    fn shifted(&self, word: u64, _by_ns: u64, _now_ns: u64) -> Option<u64> {
+        Some(word)
+    }
+
+    fn name(&self) -> &'static str {
+        Concurrency::NAME
+    }
+}
