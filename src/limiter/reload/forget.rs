@@ -78,3 +78,13 @@ impl Drop for Closed {
         self.tallies.values().for_each(|tally| tally.handles.reopen());
     }
 }
+
+/// Returns the limits of what is in flight whose default changes, which ends the [maximum that a caller has
+/// set](crate::ConcurrencyLimit::set_max).
+pub(super) fn changed_permits(before: &Generation, after: &Limits) -> Vec<LimitIndex> {
+    let default = |limits: &Limits, index| limits.limit_at(limits.default_tag(index)?).cloned();
+    let changed = after.by_index().filter(|(index, entry)| {
+        entry.counts_in_flight() && default(&before.limits, *index) != default(after, *index)
+    });
+    changed.map(|(index, _)| index).collect()
+}

@@ -152,6 +152,7 @@ impl Limiter {
         }
         let parts = limits.parts(inner.store.max_keys())?;
         let clocks = (inner.clock.now_ns(), system_now().unwrap_or(UNIX_EPOCH));
+        let changed = forget::changed_permits(&now, &limits);
         let next = Arc::new(now.next(limits, debt, clocks, &inner.store));
         let _until_renewed = inner.begin_reload();
         #[cfg(tollgate_loom)]
@@ -160,6 +161,7 @@ impl Limiter {
             top.forget(closed.forgotten());
         }
         inner.store.divide(&parts);
+        changed.into_iter().for_each(|limit| next.tallies.of(limit).set_max(None));
         inner.generation.replace(&pin(), next.clone());
         closed.forget();
         inner.renew(&next);
