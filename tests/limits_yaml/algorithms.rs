@@ -72,6 +72,35 @@ B: {algorithm: at_most, limit: 3, window: 1s, burst: 1, id: string, shadow: {lim
 }
 
 #[test]
+fn concurrency_counts_what_is_in_flight() {
+    let text = "\
+Streams: {algorithm: concurrency, max: 4, retry_after: 250ms, id: string}
+Streams:vip: {max: 16}
+Jobs: {algorithm: concurrency, max: 1, id: string, mode: shadow}
+";
+    let limits = read(text).unwrap_or_else(|error| panic!("{error}"));
+    let streams = |max| Limit::concurrency(max).unwrap().retry_after(SECOND / 4).ok();
+    assert_eq!(of(&limits, "Streams", "a"), streams(4));
+    assert_eq!(of(&limits, "Streams", "vip"), Limit::concurrency(16).ok(), "its own retry_after");
+    assert_eq!(of(&limits, "Jobs", "a"), Limit::concurrency(1).ok());
+    let of = |fields: &str| format!("A: {{algorithm: concurrency, id: string, {fields}}}");
+    for (fields, fault) in [
+        ("retry_after: 1s", "1: A: no max: a number from 1 is wanted"),
+        ("max: 0", "1: A.max: invalid max 0: a whole number from 1 is allowed"),
+        ("max: 2.5", "1: A.max: invalid max 2.5: a whole number from 1 is allowed"),
+        ("max: 16777216", "1: A.max: invalid max 16777216: 1 to 16777215 is allowed"),
+        ("max: 1, retry_after: 0s", "1: A.retry_after: invalid retry_after 0ns: 1ns to 2^62 ns"),
+        ("max: 1, duration: 1s", "1: A.duration: unknown field: max, retry_after"),
+        ("max: 1, max_debt: 1", "1: A.max_debt: invalid max_debt 1: what is in flight has no debt"),
+        ("max: 1, shadow: {max: 2}", "1: A.shadow: not beside concurrency: mode: shadow"),
+        ("max: 1, shared: exact", "1: A.shared: permits are of one process"),
+    ] {
+        let error = read(&of(fields)).unwrap_err().to_string();
+        assert!(error.contains(fault), "{fields}: {error}");
+    }
+}
+
+#[test]
 fn overrides_have_the_numbers_of_their_limits_algorithm() {
     let overrides = "\
 - SearchPerUser: {limit: 100, window: 1s, ids: [a, {id: b, comment: ours}]}

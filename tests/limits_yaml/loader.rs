@@ -227,7 +227,7 @@ fn the_fields_of_an_algorithm_have_faults() {
     assert_eq!(
         faults(&loader(), "A: {algorithm: nmaed, id: string}"),
         [
-            "<text>:1: A.algorithm: invalid algorithm \"nmaed\": gcra, at_most, fixed_window, token_bucket, leaky_bucket and named are allowed; did you mean named?"
+            "<text>:1: A.algorithm: invalid algorithm \"nmaed\": gcra, at_most, fixed_window, token_bucket, leaky_bucket, concurrency and named are allowed; did you mean named?"
         ]
     );
 }

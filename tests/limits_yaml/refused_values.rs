@@ -183,7 +183,7 @@ fn algorithms() {
             (
                 "A: {algorithm: GCRA, $REST, id: string}",
                 &[
-                    "1: A.algorithm: invalid algorithm \"GCRA\": gcra, at_most, fixed_window, token_bucket and leaky_bucket are allowed; did you mean gcra?",
+                    "1: A.algorithm: invalid algorithm \"GCRA\": gcra, at_most, fixed_window, token_bucket, leaky_bucket and concurrency are allowed; did you mean gcra?",
                 ],
             ),
             (

@@ -22,6 +22,7 @@ pub(super) enum Field {
     Max,
     Duration,
     MinInterval,
+    RetryAfter,
     Ids,
     Id,
     Algorithm,
@@ -46,7 +47,7 @@ const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
 
 /// Each field with its name and its allowed values, for messages. In the order of the variants.
 #[rustfmt::skip]
-const FIELDS: [(Field, &str, &str); 27] = [
+const FIELDS: [(Field, &str, &str); 28] = [
     (Field::Burst, "burst", WHOLE),
     (Field::Count, "count", WHOLE),
     (Field::Period, "period", DURATION),
@@ -58,9 +59,10 @@ const FIELDS: [(Field, &str, &str); 27] = [
     (Field::Max, "max", DECIMAL),
     (Field::Duration, "duration", DURATION),
     (Field::MinInterval, "min_interval", "a duration such as 250ms or 1s"),
+    (Field::RetryAfter, "retry_after", "a duration such as 250ms or 1s"),
     (Field::Ids, "ids", "a list of ids"),
     (Field::Id, "id", "a format such as ipAddress or string"),
-    (Field::Algorithm, "algorithm", "gcra, at_most, fixed_window, token_bucket or leaky_bucket"),
+    (Field::Algorithm, "algorithm", "gcra, at_most, fixed_window, token_bucket, leaky_bucket or concurrency"),
     (Field::Enabled, "enabled", "true or false"),
     (Field::Mode, "mode", "enforce or shadow"),
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
@@ -145,6 +147,7 @@ pub(super) enum FileAlgorithm {
     FixedWindow,
     TokenBucket,
     LeakyBucket,
+    Concurrency,
     /// A custom algorithm, by its position among the registered ones.
     Custom(usize),
 }
@@ -155,6 +158,7 @@ const ALGORITHMS: &[(&str, FileAlgorithm)] = &[
     ("fixed_window", FileAlgorithm::FixedWindow),
     ("token_bucket", FileAlgorithm::TokenBucket),
     ("leaky_bucket", FileAlgorithm::LeakyBucket),
+    ("concurrency", FileAlgorithm::Concurrency),
 ];
 
 impl FileAlgorithm {
@@ -176,14 +180,15 @@ impl FileAlgorithm {
     /// is empty: only the function that makes the algorithm knows its fields.
     pub(super) fn parameters(self) -> &'static [Field] {
         use Field::{
-            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, Size,
-            Window,
+            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, RetryAfter,
+            Size, Window,
         };
         match self {
             FileAlgorithm::Gcra => &[Burst, Count, Period],
             FileAlgorithm::FixedWindow => &[Limit, Window],
             FileAlgorithm::AtMost | FileAlgorithm::TokenBucket => &[Limit, Window, Burst],
             FileAlgorithm::LeakyBucket => &[Size, DripRate, DripSize, Max, Duration, MinInterval],
+            FileAlgorithm::Concurrency => &[Max, RetryAfter],
             FileAlgorithm::Custom(_) => &[],
         }
     }

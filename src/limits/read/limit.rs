@@ -25,10 +25,11 @@ pub(super) fn make(
     entry: &Entry<'_>,
     algorithm: FileAlgorithm,
 ) -> Result<Option<Limit>, Vec<EntryFault>> {
-    let is_legacy = entry.has_any(&LEGACY);
+    let is_legacy = algorithm == FileAlgorithm::LeakyBucket && entry.has_any(&LEGACY);
     let required: &[Field] = match algorithm {
         FileAlgorithm::LeakyBucket if is_legacy => &[],
         FileAlgorithm::LeakyBucket => &[Field::Size],
+        FileAlgorithm::Concurrency => &[Field::Max],
         _ => algorithm.parameters(),
     };
     let is_given = |field: &&Field| entry.line_of(**field).is_some();
@@ -65,6 +66,19 @@ pub(super) fn make(
             value(Field::DripRate).unwrap_or(DEFAULT_DRIP_RATE_NS),
             decimal(Field::DripSize).unwrap_or(Decimal::ONE),
         ),
+        FileAlgorithm::Concurrency => {
+            let max = decimal(Field::Max).unwrap_or(Decimal::ONE);
+            let retry_after_ns = value(Field::RetryAfter).unwrap_or(Limit::RETRY_AFTER_NS);
+            match max.ceil().checked_mul(Decimal::ONE.millionths) {
+                Some(millionths) if millionths == max.millionths => {
+                    Limit::validate_concurrency(max.ceil(), retry_after_ns).map(Some)
+                }
+                _ => Err(LimitFault {
+                    field: Field::Max.name(),
+                    message: format!("invalid max {max}: a whole number from 1 is allowed"),
+                }),
+            }
+        }
         FileAlgorithm::Custom(_) => Ok(None),
         FileAlgorithm::LeakyBucket => match LEAKY.into_iter().find(|field| value(*field).is_some()) {
             Some(field) => Err(LimitFault {

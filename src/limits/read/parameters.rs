@@ -99,8 +99,8 @@ impl<'t> Walk<'_, 't> {
                 (None, None) => Some(entry.algorithm_by_fields()),
             };
         }
-        if let Some(algorithm @ (FileAlgorithm::AtMost | FileAlgorithm::Custom(_))) =
-            entry.algorithm
+        use FileAlgorithm::{AtMost, Concurrency, Custom};
+        if let Some(algorithm @ (AtMost | Concurrency | Custom(_))) = entry.algorithm
             && entry.is_default()
         {
             self.names.declare(entry.name, algorithm);

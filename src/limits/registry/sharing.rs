@@ -64,7 +64,7 @@ impl Limits {
     }
 
     /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
-    /// Limits with a custom algorithm cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
+    /// Limits with a custom algorithm and limits of what is in flight cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
     /// exact. For a simulation of several nodes.
     ///
     /// # Example
@@ -83,7 +83,7 @@ impl Limits {
         for entry in &mut self.entries {
             // The buckets of shadow limits are always on the node.
             let is_custom = entry.algorithm.is_some_and(|name| !Rule::BUILT_IN.contains(&name));
-            if !is_custom && !is_name(&entry.name) {
+            if !is_custom && !entry.counts_in_flight() && !is_name(&entry.name) {
                 let is_gcra = entry.algorithm.is_none_or(|name| name == Rule::GCRA);
                 let can_lease = is_gcra || shared != Shared::Leased;
                 entry.options.sharing.shared = if can_lease { shared } else { Shared::Exact };
@@ -276,6 +276,11 @@ pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<Str
         return Some(format!(
             "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
         ));
+    }
+    if shared != Shared::Local && algorithm == Rule::CONCURRENCY {
+        return Some(
+            "permits are of one process, so a limit of concurrency is not shared: write shared: local, or leave it out".into(),
+        );
     }
     (shared == Shared::Leased && algorithm != Rule::GCRA).then(|| {
         format!("leased is for gcra alone, and this limit is a {algorithm}: write shared: exact")

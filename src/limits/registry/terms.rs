@@ -89,6 +89,11 @@ pub(crate) fn check_options(
                 "not beside no limit: mode: shadow is for numbers that stand alone".into(),
             );
         };
+        if limit.rule().is_concurrency() {
+            return fault(
+                "not beside concurrency: mode: shadow is for a number of permits to try".into(),
+            );
+        }
         let (new, known) = (shadow.algorithm(), limit.algorithm());
         if new != known {
             return fault(format!(
