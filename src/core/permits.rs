@@ -69,7 +69,7 @@ impl LimitsView<'_> {
         let before = InFlight::from_word(word);
         let is_new = word == 0;
         let may_have = (is_new || before.is_beside_overflow) && self.inner.overflow.has_overflow();
-        if !may_have || fault::active(Fault::OverflowPermitsForgotten) {
+        if !may_have {
             return Ok((before.counting(self.generation.number), 0));
         }
         self.inner.overflow.fence();

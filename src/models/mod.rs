@@ -12,6 +12,7 @@ mod full;
 mod known_batch;
 mod leases;
 mod numbers;
+mod permits;
 mod reload;
 mod shadow;
 mod wait;

@@ -54,7 +54,9 @@ fn any_limits() -> impl Strategy<Value = Numbers> {
             crate::limit::Parameters::LeakyBucket { drip_rate, drip_size, .. } => {
                 Limit::leaky_bucket(n, drip_size, drip_rate)
             }
-            crate::limit::Parameters::Custom(_) => unreachable!("none was made"),
+            crate::limit::Parameters::Concurrency { .. } | crate::limit::Parameters::Custom(_) => {
+                unreachable!("none was made")
+            }
         };
         Numbers { first, second, overridden: overridden.unwrap() }
     })

@@ -27,8 +27,6 @@ pub(crate) enum Fault {
     NoReturn,
     /// Permits go back to any word of their key, not only to one of their epoch.
     ReleaseOfAnyEpoch,
-    /// A key's own bucket does not count the permits that the key may have of the overflow bucket.
-    OverflowPermitsForgotten,
     /// A charge is returned to a bucket whose limit has changed since.
     ReturnByOldLimit,
     /// `Cell::update` reads and swaps the word without ordering.

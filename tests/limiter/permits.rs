@@ -1,8 +1,8 @@
 //! Permits: what is in flight, alone and in batches, and where they meet reloads, sweeps, the cap, blocks and the rest.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tollgate::limits::{LimitMode, LimitOptions};
 use tollgate::options::{AtCap, Engine};

@@ -86,7 +86,7 @@ Jobs: {algorithm: concurrency, max: 1, id: string, mode: shadow}
     let of = |fields: &str| format!("A: {{algorithm: concurrency, id: string, {fields}}}");
     for (fields, fault) in [
         ("retry_after: 1s", "1: A: no max: a number from 1 is wanted"),
-        ("max: 0", "1: A.max: invalid max 0: a whole number from 1 is allowed"),
+        ("max: 0", "1: A.max: invalid max 0: 1 to 16777215 is allowed"),
         ("max: 2.5", "1: A.max: invalid max 2.5: a whole number from 1 is allowed"),
         ("max: 16777216", "1: A.max: invalid max 16777216: 1 to 16777215 is allowed"),
         ("max: 1, retry_after: 0s", "1: A.retry_after: invalid retry_after 0ns: 1ns to 2^62 ns"),

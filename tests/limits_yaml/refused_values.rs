@@ -189,7 +189,7 @@ fn algorithms() {
             (
                 "A: {algorithm: [gcra], $REST, id: string}",
                 &[
-                    "1: A.algorithm: a list: gcra, at_most, fixed_window, token_bucket or leaky_bucket is allowed",
+                    "1: A.algorithm: a list: gcra, at_most, fixed_window, token_bucket, leaky_bucket or concurrency is allowed",
                 ],
             ),
             (

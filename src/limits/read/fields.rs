@@ -180,8 +180,8 @@ impl FileAlgorithm {
     /// is empty: only the function that makes the algorithm knows its fields.
     pub(super) fn parameters(self) -> &'static [Field] {
         use Field::{
-            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period, RetryAfter,
-            Size, Window,
+            Burst, Count, DripRate, DripSize, Duration, Limit, Max, MinInterval, Period,
+            RetryAfter, Size, Window,
         };
         match self {
             FileAlgorithm::Gcra => &[Burst, Count, Period],

@@ -1,0 +1,176 @@
+//! Models of permits: what is in flight beside releases, sweeps, reloads, growth and the overflow bucket.
+
+use super::cap::migrate;
+use super::*;
+use crate::limiter::permits::Permit;
+
+fn of_flights(max: Option<u64>) -> Limits {
+    let limit = max.map(|max| Limit::concurrency(max).unwrap());
+    Limits::builder().limit("Flights", IdFormat::String, limit).unwrap().build()
+}
+
+fn with_flights(max: u64, max_keys: usize) -> Limiter {
+    let options = LimiterOptions::default().clock(Clock::manual().0).max_keys(max_keys);
+    Limiter::with_options(of_flights(Some(max)), options).unwrap()
+}
+
+fn acquire(limiter: &Limiter, id: &str) -> Option<Permit> {
+    limiter.concurrency("Flights").unwrap().acquire(id, 1).unwrap().1
+}
+
+fn in_flight(limiter: &Limiter, id: &str) -> u64 {
+    limiter.concurrency("Flights").unwrap().in_flight(id).unwrap()
+}
+
+/// Excluded: a release and an acquire overwrite each other, so that a permit is lost, or is out twice.
+fn acquire_vs_release_model() {
+    let limiter = with_flights(2, 8);
+    let held = acquire(&limiter, "a").unwrap();
+    let other = spawn(&limiter, |limiter| acquire(&limiter, "a"));
+    drop(held);
+    let other = other.join().unwrap();
+    assert_eq!((other.is_some(), in_flight(&limiter, "a")), (true, 1), "one is out");
+    drop(other);
+    assert_eq!(in_flight(&limiter, "a"), 0, "none is out");
+}
+
+#[test]
+fn acquire_vs_release() {
+    explore(acquire_vs_release_model);
+    assert!(coverage::count(Race::Released) > 0 && coverage::count(Race::SwapLost) > 0);
+    fails_with(Fault::StoreForSwap, "one is out", acquire_vs_release_model);
+}
+
+/// Excluded: two calls both take the last permit.
+fn acquire_vs_acquire_model() {
+    let limiter = with_flights(1, 8);
+    drop(acquire(&limiter, "a"));
+    let other = spawn(&limiter, |limiter| acquire(&limiter, "a"));
+    let own = acquire(&limiter, "a");
+    let other = other.join().unwrap();
+    assert!(own.is_some() ^ other.is_some(), "one permit is there");
+}
+
+#[test]
+fn acquire_vs_acquire() {
+    explore(acquire_vs_acquire_model);
+    fails_with(Fault::StoreForSwap, "one permit is there", acquire_vs_acquire_model);
+}
+
+/// Excluded: a sweep drops a bucket without permits while one of it is taken, so that it is forgotten.
+fn acquire_vs_sweep_model() {
+    let limiter = with_flights(1, 8);
+    drop(acquire(&limiter, "a"));
+    let sweeper = spawn(&limiter, |limiter| limiter.sweep(1 << 20).dropped);
+    let held = acquire(&limiter, "a");
+    let dropped = sweeper.join().unwrap();
+    count(if dropped > 0 { "dropped" } else { "kept" });
+    assert!(held.is_some() && acquire(&limiter, "a").is_none(), "the permit is forgotten");
+}
+
+#[test]
+fn acquire_vs_sweep() {
+    explore_bounded(Some(2), acquire_vs_sweep_model);
+    assert_happened(&["dropped", "kept"]);
+    let because = "the permit is forgotten";
+    fails_bounded(Some(2), Fault::StoreForSwap, because, acquire_vs_sweep_model);
+}
+
+/// Excluded: a permit comes back to the count of other permits, which began after a reload had lifted the limit.
+fn release_vs_reload_model() {
+    let limiter = with_flights(1, 8);
+    let before = acquire(&limiter, "a").unwrap();
+    limiter.reload(of_flights(None)).unwrap();
+    let reloader = spawn(&limiter, |limiter| {
+        limiter.reload(of_flights(Some(1))).unwrap();
+        acquire(&limiter, "a")
+    });
+    let releaser = spawn(&limiter, move |_| drop(before));
+    let after = reloader.join().unwrap();
+    releaser.join().unwrap();
+    assert!(after.is_some() && in_flight(&limiter, "a") == 1, "a count of its own");
+    drop(after);
+    assert_eq!(in_flight(&limiter, "a"), 0);
+}
+
+#[test]
+fn release_vs_reload() {
+    explore_bounded(Some(2), release_vs_reload_model);
+    assert!(coverage::count(Race::Released) > 0, "no permit came back to a later count");
+    let because = "a count of its own";
+    fails_bounded(Some(2), Fault::ReleaseOfAnyEpoch, because, release_vs_reload_model);
+}
+
+/// Excluded: a permit that comes back while a reload moves its bucket stays out.
+fn release_vs_moving_reload_model() {
+    let limiter = with_flights(1, 8);
+    let held = acquire(&limiter, "a").unwrap();
+    let reloader = spawn(&limiter, |limiter| {
+        limiter.reload(of_flights(Some(2))).unwrap();
+        acquire(&limiter, "a").expect("two are allowed")
+    });
+    let releaser = spawn(&limiter, move |_| drop(held));
+    let after = reloader.join().unwrap();
+    releaser.join().unwrap();
+    assert_eq!(in_flight(&limiter, "a"), 1, "one is out");
+    drop(after);
+    assert_eq!(in_flight(&limiter, "a"), 0, "none is out");
+}
+
+#[test]
+fn release_vs_moving_reload() {
+    explore_bounded(Some(1), release_vs_moving_reload_model);
+    assert!(coverage::count(Race::Released) > 0);
+    let because = "is out";
+    fails_bounded(Some(1), Fault::CompleteRelaxed, because, release_vs_moving_reload_model);
+}
+
+/// Excluded: a permit that comes back while the table grows stays out.
+fn release_vs_growth_model() {
+    let limiter = with_flights(2, 8);
+    let (held, other) = (acquire(&limiter, "a").unwrap(), acquire(&limiter, "a"));
+    let migrator = spawn(&limiter, |limiter| migrate(&limiter));
+    let releaser = spawn(&limiter, move |_| drop(held));
+    migrator.join().unwrap();
+    releaser.join().unwrap();
+    assert_eq!(in_flight(&limiter, "a"), 1, "one is out");
+    drop(other);
+    assert_eq!(in_flight(&limiter, "a"), 0, "none is out");
+}
+
+#[test]
+fn release_vs_growth() {
+    explore_bounded(Some(1), release_vs_growth_model);
+    assert!(coverage::count(Race::Released) > 0);
+    fails_bounded(Some(1), Fault::SeedByMax, "one is out", release_vs_growth_model);
+}
+
+/// Excluded: an id without room has the only permit of the overflow bucket, and one of its own bucket, for which a sweep has made
+/// room.
+fn permits_vs_eviction_model() {
+    let limiter = with_flights(1, 1);
+    let first = acquire(&limiter, "first").unwrap();
+    migrate(&limiter);
+    let untracked = spawn(&limiter, |limiter| acquire(&limiter, "a"));
+    let evictor = spawn(&limiter, move |limiter| {
+        drop(first);
+        acquire(&limiter, "a")
+    });
+    let (untracked, evictor) = (untracked.join().unwrap(), evictor.join().unwrap());
+    let taken = (untracked.is_some(), evictor.is_some());
+    assert!(taken.0 ^ taken.1, "one permit was there: {taken:?}");
+    count(if limiter.stats().overflowed > 0 { "overflow" } else { "own" });
+    drop((untracked, evictor));
+    assert!(acquire(&limiter, "a").is_some(), "it is back");
+}
+
+#[test]
+fn permits_vs_eviction() {
+    explore_bounded(Some(1), permits_vs_eviction_model);
+    assert_happened(&["overflow", "own"]);
+    assert!(coverage::count(Race::SharedRolledBack) > 0, "no permit was rolled back");
+    for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
+        let because = "one permit was there: (true, true)";
+        fails_bounded(Some(1), fault, because, permits_vs_eviction_model);
+    }
+}
