@@ -30,6 +30,8 @@ mod sharing;
 mod sharing_without;
 #[path = "limits_yaml/string_ids.rs"]
 mod string_ids;
+#[path = "limits_yaml/unlimited.rs"]
+mod unlimited;
 #[path = "limits_yaml/warnings.rs"]
 mod warnings;
 

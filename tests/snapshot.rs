@@ -12,6 +12,8 @@ mod golden;
 #[cfg(unix)]
 #[path = "snapshot/kill.rs"]
 mod kill;
+#[path = "snapshot/overrides.rs"]
+mod overrides;
 #[path = "snapshot/refused.rs"]
 mod refused;
 mod support;

@@ -21,3 +21,4 @@ mod permits;
 mod returned_batches;
 #[path = "../support/mod.rs"]
 mod support;
+mod unlimited;

@@ -162,7 +162,7 @@ fn no_limit_and_limits_that_are_switched_off() {
 
 #[test]
 fn invalid_parameters_are_refused() {
-    let fields = "limit, window, ids, id, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
+    let fields = "limit, window, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
     for (entry, wanted) in [
         (
             "algorithm: fixed_window, limit: 0, window: 1s",
@@ -248,9 +248,9 @@ fn overrides_of_another_algorithm_are_refused() {
             (
                 "A: {algorithm: fixed_window, limit: 1, window: 1s, id: string}\nA:x: {$REST}",
                 &[
-                    "2: A:x.burst: unknown field: limit, window, max_debt, comment, owner and expires are allowed",
-                    "2: A:x.count: unknown field: limit, window, max_debt, comment, owner and expires are allowed",
-                    "2: A:x.period: unknown field: limit, window, max_debt, comment, owner and expires are allowed",
+                    "2: A:x.burst: unknown field: limit, window, unlimited, max_debt, comment, owner and expires are allowed",
+                    "2: A:x.count: unknown field: limit, window, unlimited, max_debt, comment, owner and expires are allowed",
+                    "2: A:x.period: unknown field: limit, window, unlimited, max_debt, comment, owner and expires are allowed",
                     "2: A:x: no limit: a whole number from 1 is wanted",
                     "2: A:x: no window: a duration such as 60s, 180m or 1h30m is wanted",
                 ],

@@ -250,7 +250,7 @@ fn faulty_options_are_refused() {
             (
                 "NewOrdersPerAccount:1: {$REST, mode: shadow}",
                 &[
-                    "1: NewOrdersPerAccount:1.mode: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
+                    "1: NewOrdersPerAccount:1.mode: unknown field: burst, count, period, unlimited, max_debt, comment, owner and expires are allowed",
                 ],
             ),
             (

@@ -102,8 +102,8 @@ fn nothing_is_given_by_both() {
     assert_eq!(
         given("PerTenant:2: {limit: 1, window: 1s}"),
         [
-            "<text>:1: PerTenant:2.limit: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
-            "<text>:1: PerTenant:2.window: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
+            "<text>:1: PerTenant:2.limit: unknown field: burst, count, period, unlimited, max_debt, comment, owner and expires are allowed",
+            "<text>:1: PerTenant:2.window: unknown field: burst, count, period, unlimited, max_debt, comment, owner and expires are allowed",
             "<text>:1: PerTenant:2: no burst: a whole number from 1 is wanted",
             "<text>:1: PerTenant:2: no count: a whole number from 1 is wanted",
             "<text>:1: PerTenant:2: no period: a duration such as 60s, 180m or 1h30m is wanted"
@@ -205,7 +205,7 @@ fn the_fields_of_an_algorithm_have_faults() {
     check(
         "size: 1, gap: 1s, sise: 2",
         &[
-            "<text>:1: A.sise: unknown field: size, gap, wide, note, ids, id, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean size?",
+            "<text>:1: A.sise: unknown field: size, gap, wide, note, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean size?",
         ],
     );
     check(

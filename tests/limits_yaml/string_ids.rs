@@ -15,7 +15,7 @@ fn quotes_and_lists_in_a_plain_key() {
             (
                 "Own:\"alice\": {$REST, ids: [x]}",
                 &[
-                    "1: \"Own:\\\"alice\\\"\".ids: unknown field: burst, count, period, max_debt, comment, owner and expires are allowed",
+                    "1: \"Own:\\\"alice\\\"\".ids: unknown field: burst, count, period, unlimited, max_debt, comment, owner and expires are allowed",
                     "1: \"Own:\\\"alice\\\"\": \"\\\"alice\\\"\", of which the quotes are part: Name:id without them, or with the whole key in quotes, is allowed",
                 ],
             ),

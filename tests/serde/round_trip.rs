@@ -220,11 +220,22 @@ Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
     let limits = limits.unwrap();
     let json = serde_json::to_string(&limits).unwrap();
     assert_equal(&serde_json::from_str(&json).unwrap(), &limits, &json);
-    // An override without its own limit, where the algorithm allows it.
-    let none = Limits::builder().limit("Own", IdFormat::String, None).unwrap();
-    let none = none.override_id("Own", "a", None).unwrap().build();
-    let json = serde_json::to_string(&none).unwrap();
-    assert_equal(&serde_json::from_str(&json).unwrap(), &none, &json);
+    // Overrides that lift the limit, of each algorithm.
+    let window = Limit::fixed_window(1, SECOND).unwrap();
+    for default in [None, Some(Limit::new(1, 1, SECOND).unwrap()), Some(window)] {
+        let lifted = Limits::builder().limit("Own", IdFormat::String, default).unwrap();
+        let probe = OverrideOptions::default().comment("probe").max_debt(9);
+        let lifted = lifted.override_with("Own", "a", None, probe).unwrap().build();
+        let json = serde_json::to_string(&lifted).unwrap();
+        assert!(json.contains(r#""Own:a":{"unlimited":true,"comment":"probe"}"#), "{json}");
+        let read: Limits = serde_json::from_str(&json).unwrap();
+        let given = read.limit("Own").unwrap().override_of("a").unwrap().expect("it was given");
+        assert!(given.limit().is_none() && given.comment() == Some("probe"), "{json}");
+        assert_eq!(
+            read.limit("Own").unwrap().default_limit(),
+            lifted.limit("Own").unwrap().default_limit()
+        );
+    }
 }
 
 #[test]
@@ -319,10 +330,6 @@ fn what_no_file_has_is_refused() {
             "Own: a: \" a\": an id without blanks at its ends is allowed",
         ),
         (own(long).build(), "Own: period 2562047h47m16s854ms775us808ns: more than 2^63 - 1 ns"),
-        (
-            own(limit()).override_id("Own", "a", None).unwrap().build(),
-            "Own:a: no limit for one id: it cannot be written with gcra",
-        ),
         (set.unwrap(), "CertificatesPerFQDNSet:"),
         (reserved.build(), "NewRegistrationsPerIPAddress:10.0.0.2: "),
     ] {

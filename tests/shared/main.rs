@@ -13,6 +13,7 @@ mod random;
 mod refused;
 mod reserved;
 mod share;
+mod unlimited;
 
 use std::time::Duration;
 

@@ -23,9 +23,9 @@ type Fields = Vec<(&'static str, Tree)>;
 /// # Errors
 ///
 /// An error of the format for limits that a file cannot have: of custom algorithms, with an end within a day, with a
-/// period above 2^63 - 1 ns, without a limit for one id under gcra or a window; and for ids that the reader refuses, such
-/// as ids with blanks at their ends, sets of names, of which only the hash is known, and private addresses under Boulder's
-/// names.
+/// period above 2^63 - 1 ns; and for ids that the reader refuses, such as ids with blanks at their ends, sets of names, of
+/// which only the hash is known, and private addresses under Boulder's names. An override without a limit is written as
+/// `unlimited: true`, without its `max_debt`, which has no effect.
 ///
 /// # Example
 ///
@@ -133,12 +133,9 @@ fn default_fields(entry: &LimitEntry<'_>) -> Result<Fields, String> {
 }
 
 fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
-    let mut fields = match (given.limit(), given.limit_entry().algorithm()) {
-        (Some(limit), _) => parameters(limit)?,
-        (None, None | Some("leaky_bucket")) => no_limit().into(),
-        (None, Some(other)) => {
-            return Err(format!("no limit for one id: it cannot be written with {other}"));
-        }
+    let mut fields = match given.limit() {
+        Some(limit) => parameters(limit)?,
+        None => vec![("unlimited", Tree::Bool(true))],
     };
     let end = match given.last_day() {
         Some(day) => {
@@ -148,7 +145,9 @@ fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
         None => None,
     };
     let (comment, owner) = (given.comment(), given.owner());
-    add_override_options(&mut fields, given.own_max_debt(), comment, owner, end)?;
+    // A bucket that is never charged owes nothing.
+    let max_debt = given.own_max_debt().filter(|_| given.limit().is_some());
+    add_override_options(&mut fields, max_debt, comment, owner, end)?;
     Ok(fields)
 }
 

@@ -137,6 +137,11 @@ impl<'t> Walk<'_, 't> {
                 self.fault(line, &at.key(field.name()), message);
             }
         }
+        if let Some(line) = entry.line_of(Field::Unlimited) {
+            let message =
+                "not without ids: it belongs to an override; enabled: false switches a limit off";
+            self.fault(line, &at.key(Field::Unlimited.name()), message);
+        }
         let has_builtin =
             Field::all().any(|field| field.is_parameter() && entry.line_of(field).is_some());
         let is_bare = entry.is_disabled && !has_builtin && entry.parameters.is_empty();
@@ -200,6 +205,9 @@ impl<'t> Walk<'_, 't> {
 
     /// Returns an entry's limit: `Some(None)` if its parameters say that there is none, `None` if they are at fault.
     pub(super) fn limit(&mut self, entry: &Entry<'_>, at: &Path<'_>) -> Option<Option<Limit>> {
+        if entry.unlimited().is_some() {
+            return Some(None);
+        }
         let algorithm = entry.algorithm?;
         if let FileAlgorithm::Custom(place) = algorithm {
             return self.custom_limit(entry, place, at).map(Some);

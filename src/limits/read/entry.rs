@@ -48,14 +48,14 @@ impl Shape {
     pub(super) fn others(self) -> &'static [Field] {
         use Field::{
             Algorithm, Comment, Enabled, Expires, For, Fraction, Id, Ids, Lease, MaxDebt, MaxKeys,
-            Mode, OnError, Owner, Shadow, Shared,
+            Mode, OnError, Owner, Shadow, Shared, Unlimited,
         };
         match self {
-            Shape::Keyed => &[MaxDebt, Comment, Owner, Expires],
-            Shape::Listed => &[Ids, MaxDebt, Comment, Owner, Expires],
+            Shape::Keyed => &[Unlimited, MaxDebt, Comment, Owner, Expires],
+            Shape::Listed => &[Ids, Unlimited, MaxDebt, Comment, Owner, Expires],
             Shape::Either => &[
-                Ids, Id, Algorithm, Enabled, Mode, Shadow, MaxDebt, MaxKeys, Shared, OnError,
-                Fraction, For, Lease, Comment, Owner, Expires,
+                Ids, Id, Unlimited, Algorithm, Enabled, Mode, Shadow, MaxDebt, MaxKeys, Shared,
+                OnError, Fraction, For, Lease, Comment, Owner, Expires,
             ],
             Shape::Shadow => &[],
             Shape::ListedId => ID_FIELDS,
@@ -148,6 +148,11 @@ impl<'e> Entry<'e> {
             Shape::Either => self.line_of(Field::Ids).is_none(),
             shape => shape == Shape::Limit,
         }
+    }
+
+    /// Returns the line of `unlimited`, if it is given in an override.
+    pub(super) fn unlimited(&self) -> Option<u64> {
+        self.line_of(Field::Unlimited).filter(|_| !self.is_default())
     }
 
     /// Returns the algorithm that the parameters of a default without `algorithm` belong to, if it is not gcra.

@@ -111,6 +111,11 @@ fn read_scalar(
             entry.algorithm = Some(algorithms.find(&scalar.text).ok_or_else(unknown)?);
         }
         Field::Enabled => entry.is_disabled = !fields::boolean(scalar, field.allowed())?,
+        Field::Unlimited => {
+            if !fields::boolean(scalar, field.allowed())? {
+                return Err("false: true is allowed; for a limit, write its parameters in place of unlimited".into());
+            }
+        }
         Field::MaxDebt => {
             let units = fields::whole_number_or_0(scalar, field.allowed())?;
             entry.values[field as usize] = Some(units);

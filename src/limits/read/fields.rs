@@ -31,6 +31,7 @@ pub(super) enum Field {
     Shadow,
     MaxDebt,
     MaxKeys,
+    Unlimited,
     Shared,
     OnError,
     Fraction,
@@ -47,7 +48,7 @@ const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
 
 /// Each field with its name and its allowed values, for messages. In the order of the variants.
 #[rustfmt::skip]
-const FIELDS: [(Field, &str, &str); 28] = [
+const FIELDS: [(Field, &str, &str); 29] = [
     (Field::Burst, "burst", WHOLE),
     (Field::Count, "count", WHOLE),
     (Field::Period, "period", DURATION),
@@ -68,6 +69,7 @@ const FIELDS: [(Field, &str, &str); 28] = [
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
     (Field::MaxDebt, "max_debt", "a whole number from 0"),
     (Field::MaxKeys, "max_keys", WHOLE),
+    (Field::Unlimited, "unlimited", "true"),
     (Field::Shared, "shared", "local, leased or exact"),
     (Field::OnError, "on_error", "deny, allow or local"),
     (Field::Fraction, "fraction", "a number above 0, at most 1,"),

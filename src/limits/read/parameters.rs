@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::duration;
 use super::entry::{Entry, Shape};
-use super::faults::Path;
+use super::faults::{Path, listed};
 use super::fields::{self, Field, FileAlgorithm, Parameter, SHARING, unknown_field};
 use super::names::NameLookup;
 use super::node::{Scalar, Value};
@@ -75,6 +75,9 @@ impl<'t> Walk<'_, 't> {
 
     /// Sets an entry's algorithm, reads its parameters, and reports the fields that the algorithm does not have.
     pub(super) fn check_fields(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
+        if let Some(line) = entry.unlimited() {
+            return self.check_unlimited(entry, line, at);
+        }
         if entry.line_of(Field::Algorithm).is_none() {
             let is_default = entry.is_default();
             let known = match self.names.look_up(entry.name) {
@@ -106,6 +109,19 @@ impl<'t> Walk<'_, 't> {
             self.names.declare(entry.name, algorithm);
         }
         self.parameters(entry, at);
+    }
+
+    /// Reports the fields beside `unlimited`, which is on `line`, that are about a bucket. Any other field may be a parameter.
+    fn check_unlimited(&mut self, entry: &Entry<'_>, line: u64, at: &Path<'_>) {
+        let mut beside: Vec<&str> = entry.parameters.iter().map(|given| &*given.key).collect();
+        beside.extend(entry.line_of(Field::MaxDebt).map(|_| Field::MaxDebt.name()));
+        if !beside.is_empty() {
+            let message = format!(
+                "not beside {}: unlimited: true stands in place of parameters",
+                listed(&beside)
+            );
+            self.fault(line, &at.key(Field::Unlimited.name()), message);
+        }
     }
 
     /// Reads the parameters of an entry whose algorithm is set, and reports those that the algorithm does not have.

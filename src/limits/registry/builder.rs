@@ -148,7 +148,8 @@ impl LimitsBuilder {
         Ok(self)
     }
 
-    /// Gives one id of a limit its own limit, or none with `None`. An override of a composite id's account applies to
+    /// Gives one id of a limit its own limit. `None` lifts the limit for the id, like `unlimited: true` in a file: this limit
+    /// never denies its calls and charges them nothing. An override of a composite id's account applies to
     /// all ids of the account that have no override themselves.
     ///
     /// # Errors
