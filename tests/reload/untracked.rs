@@ -212,3 +212,30 @@ fn untracked_key_dropped_meanwhile_spends_from_sweep() {
         *meanwhile.lock().unwrap() = None;
     }
 }
+
+/// An account's override keeps the debt that its ids have in common over more than one reload.
+#[cfg(feature = "boulder")]
+#[test]
+fn an_accounts_untracked_debt_outlasts_reloads() {
+    const PAIRS: &str = "CertificatesPerDomainPerAccount";
+    for engine in ENGINES {
+        let limits = |account: Option<u64>| {
+            let format = IdFormat::RegIdDomainOrCidr;
+            let builder = Limits::builder().limit(PAIRS, format, hourly(10)).unwrap();
+            match account {
+                Some(burst) => builder.override_id(PAIRS, 7, hourly(burst)).unwrap().build(),
+                None => builder.build(),
+            }
+        };
+        let options = LimiterOptions::default().clock(Clock::manual().0).engine(engine);
+        let limiter = Limiter::with_options(limits(None), options.max_keys(1)).unwrap();
+        let pairs = limiter.limit(PAIRS).unwrap();
+        assert!(pairs.spend("8:a.com", 10).unwrap().allowed());
+        assert_eq!(pairs.spend("7:a.com", 4).unwrap().remaining(), Some(6), "{engine:?}");
+        for (burst, wanted) in [(100, 60), (50, 30), (1000, 600)] {
+            limiter.reload(limits(Some(burst))).unwrap();
+            let left = pairs.check("7:a.com", 0).unwrap().remaining();
+            assert_eq!(left, Some(wanted), "{engine:?}");
+        }
+    }
+}

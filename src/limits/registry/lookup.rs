@@ -169,13 +169,15 @@ impl Entry {
         if is_own { tag.of_own() } else { tag }
     }
 
-    /// Returns the terms of the id's own override, or of its account's, that have not ended, and whether they are the id's own.
+    /// Returns the terms of the id's own override, or of its account's, that have not ended, and whether they are the id's own. `id` may
+    /// also be an account.
     fn overridden(&self, id: &[u8], now_ns: u64) -> Option<(TermsIndex, bool)> {
         let applies = |id: &[u8]| {
             let terms = self.overrides.get(id)?.terms;
             (!self.has_ended(terms.0 as usize, now_ns)).then_some(terms)
         };
         let of_account = || applies(format::account_of(self.format, id)?);
-        applies(id).map(|own| (own, true)).or_else(|| Some((of_account()?, false)))
+        let is_own = || !format::is_account(self.format, id);
+        applies(id).map(|own| (own, is_own())).or_else(|| Some((of_account()?, false)))
     }
 }
