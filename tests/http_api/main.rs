@@ -16,6 +16,7 @@ mod http_limit;
 mod layer;
 mod meetings;
 mod nested;
+mod networks;
 mod obey;
 mod on_response;
 #[cfg(feature = "tower")]

@@ -126,6 +126,7 @@ struct Differ {
 
 /// The ids that an account's override applies to.
 pub(crate) const ACCOUNT: &str = "the account's ids without an override";
+pub(crate) const NETWORK: &str = "the network's addresses without an override of a smaller one";
 
 const EVERYONE: &str = "everyone";
 const WITHOUT_OVERRIDE: &str = "everyone without an override";
@@ -242,21 +243,28 @@ impl Differ {
         let fields_of = |entry: Option<OverrideEntry<'_>>| {
             entry.map_or(Vec::new(), |entry| override_fields(&entry))
         };
-        // The limit that applies to the id: that of the override, else of its account, else the default.
+        // The limit that applies to the id: that of the override, else of its account or a network around it, else the default.
         let limit_for =
             |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| -> Option<Limit> {
                 let account = || limit.override_of_account(&before.or(after)?);
-                match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
+                let networks = || limit.overrides_around(&*before.or(after)?.id()).ok();
+                let networks = || networks().into_iter().flatten();
+                let others = || account().into_iter().chain(networks());
+                match entry.or_else(|| others().find(|other| self.is_valid(other))) {
                     Some(entry) => entry.limit().cloned(),
                     None => limit.default_limit().cloned(),
                 }
             };
-        let is_of_account = before.or(after).is_some_and(|entry| entry.is_of_account());
+        let applies_to = match before.or(after) {
+            Some(entry) if entry.is_of_account() => ACCOUNT,
+            Some(entry) if entry.is_of_network() => NETWORK,
+            _ => "the id",
+        };
         let (old, new) = (limit_for(old, before), limit_for(new, after));
         OverrideChange {
             id,
             change: Change::new(before, after),
-            applies_to: if is_of_account { ACCOUNT } else { "the id" },
+            applies_to,
             fields: changed_fields(&fields_of(before), &fields_of(after)),
             live_buckets: self.carry_over.effect(old.as_ref(), new.as_ref()),
         }
