@@ -326,19 +326,3 @@ impl KeyedLimit {
         }))
     }
 }
-
-#[cold]
-pub(super) fn needs_permits(name: &str) -> Error {
-    let text = format!(
-        "{name} counts what is in flight, not units: its handle is that of Limiter::concurrency"
-    );
-    Error::new(ErrorKind::Name, text)
-}
-
-#[cold]
-pub(super) fn needs_receipt(name: &str) -> Error {
-    let text = format!(
-        "{name} counts what is in flight: only the receipt of Batch::spend_estimate gives its permits back"
-    );
-    Error::new(ErrorKind::Batch, text)
-}

@@ -8,6 +8,7 @@
 
 mod answers;
 mod batches;
+mod blocks;
 mod call;
 mod cases;
 mod ends;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tollgate::clock::ManualClock;
 use tollgate::limit::Factor;
@@ -376,28 +376,6 @@ impl Machine {
     pub(crate) fn denier(&self) -> KeyedLimit {
         self.denies.1.store(0, Ordering::Relaxed);
         self.limiter.limit(DENIES).unwrap()
-    }
-
-    fn block(&mut self, limit: usize, id: usize, time: u64) -> Result<(), String> {
-        let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let answer = handle.block(KNOWN[limit].id(id), Duration::from_nanos(time));
-        match (answer, self.oracle.block(limit, id, time.into())) {
-            (Ok(answer), Some(left)) if answer.as_nanos() as i128 == left => Ok(()),
-            (Err(error), None) if error.is_invalid_block() => Ok(()),
-            (_, _) if self.checks != Checks::All => Ok(()),
-            (answer, expected) => Err(format!("block: {answer:?}, expected {expected:?} ns")),
-        }
-    }
-
-    fn unblock(&mut self, limit: usize, id: usize) -> Result<(), String> {
-        let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let answer = handle.unblock(KNOWN[limit].id(id)).unwrap();
-        let expected = self.oracle.unblock(limit, id);
-        if answer == expected || self.checks != Checks::All {
-            Ok(())
-        } else {
-            Err(format!("unblock: {answer}, expected {expected}"))
-        }
     }
 
     fn limits(&self, spec: &Spec) -> Limits {

@@ -61,7 +61,7 @@ fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
 /// The results that a caller holds, of the local limit and of the shared one.
 enum Held {
     Receipts(Box<(Receipt, SharedReceipt)>),
-    Places(Reservation, SharedReservation),
+    Places(Box<(Reservation, SharedReservation)>),
 }
 
 fn error_text(error: &ReserveError) -> String {
@@ -150,7 +150,7 @@ fn step(
             match (local.reserve("a", cost, at_most), now(all.reserve("a", cost, at_most))) {
                 (Ok(mine), Ok(theirs)) => {
                     assert_eq!(mine.wait(), theirs.wait(), "{mine:?}");
-                    held.push(Held::Places(mine, theirs));
+                    held.push(Held::Places(Box::new((mine, theirs))));
                 }
                 (Err(mine), Err(theirs)) => assert_eq!(error_text(&mine), error_text(&theirs)),
                 other => panic!("{other:?}"),
@@ -161,7 +161,7 @@ fn step(
             let at = random.below(held.len() as u64) as usize;
             let (mine, theirs) = match held.swap_remove(at) {
                 Held::Receipts(both) => *both,
-                Held::Places(mine, theirs) => (mine.into_receipt(), theirs.into_receipt()),
+                Held::Places(both) => (both.0.into_receipt(), both.1.into_receipt()),
             };
             let figures = (figures(mine.settle(cost)), figures(now(theirs.settle(cost)).unwrap()));
             assert_eq!(figures.0, figures.1, "settle to {cost}");

@@ -20,8 +20,7 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::Call;
-use crate::limiter::needs_store::needs_store;
-use crate::limiter::permits::needs_receipt;
+use crate::limiter::other_handles::{needs_receipt, needs_store};
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::{Receipt, claim::ClaimedBy};
 use crate::limits::Scratch;

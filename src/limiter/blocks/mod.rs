@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::needs_store::needs_store;
+use crate::limiter::other_handles::needs_store;
 use crate::limits::{Id, Scratch, decode, encode};
 use crate::store::key::{Key, KeyRef};
 use crate::store::{Outdated, StoreKey};

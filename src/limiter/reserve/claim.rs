@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
-use crate::limiter::needs_store::needs_store;
+use crate::limiter::other_handles::needs_store;
 use crate::limits::{Id, Limits, Scratch};
 use crate::observe::tally::Tally;
 use crate::store::key::{Key, KeyRef, LimitTag};
