@@ -58,6 +58,7 @@ pub use retry_after::retry_after;
 pub use style::{Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejected, Rejection,
-    RejectionKind, Report, ResponseBody, ResponseFuture, Rule, Switch, Who, extract, responder,
+    Charge, Denial, Denied, Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejected,
+    Rejection, RejectionKind, Report, ResponseBody, ResponseFuture, Rule, Switch, Who, extract,
+    responder,
 };

@@ -8,7 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod handle;
 pub(crate) mod metrics;
 pub(crate) mod options;
-mod other_handles;
+pub(crate) mod other_handles;
 pub(crate) mod permits;
 pub(crate) mod reload;
 pub(crate) mod reserve;

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 
 #[cold]
-pub(super) fn needs_store(name: &str) -> Error {
+pub(crate) fn needs_store(name: &str) -> Error {
     let text = format!(
         "{name} is shared, and only the store knows its buckets: its handle is that of Limiter::shared, and a layer takes it by Rule::shared"
     );
@@ -11,7 +11,7 @@ pub(super) fn needs_store(name: &str) -> Error {
 }
 
 #[cold]
-pub(super) fn needs_permits(name: &str) -> Error {
+pub(crate) fn needs_permits(name: &str) -> Error {
     let text = format!(
         "{name} counts what is in flight, not units: its handle is that of Limiter::concurrency"
     );
@@ -19,7 +19,7 @@ pub(super) fn needs_permits(name: &str) -> Error {
 }
 
 #[cold]
-pub(super) fn needs_receipt(name: &str) -> Error {
+pub(crate) fn needs_receipt(name: &str) -> Error {
     let text = format!(
         "{name} counts what is in flight: only the receipt of Batch::spend_estimate gives its permits back"
     );

@@ -99,6 +99,11 @@ impl Limiter {
 }
 
 impl ConcurrencyLimit {
+    #[cfg(feature = "tower")]
+    pub(crate) fn into_handle(self) -> KeyedLimit {
+        self.0
+    }
+
     /// Takes `permits` permits of the id, all or none. If the call is allowed, they are out until the [`Permit`] is dropped.
     ///
     /// The decision's `remaining` is what the id has left. A denial's `retry_in` is the limit's

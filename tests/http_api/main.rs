@@ -11,6 +11,7 @@ mod fields;
 mod full_size;
 mod grpc;
 mod guide;
+mod held;
 mod hops;
 mod http_limit;
 mod layer;

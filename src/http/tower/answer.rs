@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::fields::{Shown, write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
+use crate::http::tower::charge::{HeldByRequest, HeldCharge, holder_for};
 use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
@@ -21,7 +22,7 @@ use crate::http::tower::who::Who;
 use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::batch::Member;
+use crate::limiter::batch::{Member, MemberMode};
 use crate::limiter::reserve::Receipt;
 use crate::limits::Id;
 use crate::observe::rejections::RejectionKind;
@@ -60,6 +61,8 @@ pub(crate) struct RequestOutcome {
     decision: Decision,
     pub(crate) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
     pub(crate) charges: Vec<RefundableCharge>,
+    /// What the request holds until its response has ended; also if a rule marks the request.
+    pub(crate) held: Option<Box<HeldByRequest>>,
     at: SystemTime,
 }
 
@@ -121,7 +124,8 @@ impl MatchedRule<'_, '_> {
     }
 
     pub(crate) fn member(&self) -> Member<'_> {
-        self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor)
+        let member = self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor);
+        if self.rule.is_soft() { member.mode(MemberMode::SpendOnly) } else { member }
     }
 
     fn id(&self) -> Id<'_> {
@@ -154,7 +158,7 @@ impl Rules {
     pub(crate) fn ask(&self, parts: &Parts) -> Asked {
         match &*self.rules {
             [_] if self.exemptions.contain(parts) => Ok((Decision::UNLIMITED, None)),
-            [rule] if !rule.can_refund() => match rule.who(parts)? {
+            [rule] if !rule.keeps() => match rule.who(parts)? {
                 None => Ok((Decision::UNLIMITED, None)),
                 Some(who) => self.ask_one(&self.matched(0, rule, who, parts)),
             },
@@ -187,7 +191,7 @@ impl Rules {
     pub(crate) fn ask_matched(&self, matched: &mut MatchedRules<'_, '_>) -> Asked {
         match matched.as_slice() {
             [] => Ok((Decision::UNLIMITED, None)),
-            [one] if !one.rule.can_refund() => self.ask_one(one),
+            [one] if !one.rule.keeps() => self.ask_one(one),
             _ => self.ask_all(matched),
         }
     }
@@ -275,7 +279,7 @@ impl Rules {
         } else {
             outcome.limits.clear();
         }
-        let is_needed = is_shown || !outcome.charges.is_empty();
+        let is_needed = is_shown || !outcome.charges.is_empty() || outcome.held.is_some();
         Ok((decision, is_needed.then_some(outcome)))
     }
 
@@ -293,20 +297,30 @@ impl Rules {
         for one in matched {
             members.push(one.member());
         }
-        let RequestOutcome { limits, charges, .. } = outcome;
+        let RequestOutcome { limits, charges, held, .. } = outcome;
         let batch = self.limiter.batch(&members);
         let mut tell = |at: usize, decision: Decision, limit: &Limit| {
             limits.extend(matched[at].record(decision, limit));
         };
-        if !matched.iter().any(|one| one.rule.can_refund()) {
+        if !matched.iter().any(|one| one.rule.keeps()) {
             return batch.spend_telling(&mut tell);
         }
+        *held = holder_for(matched.iter().map(|one| one.rule));
         batch.spend_keeping(
             tell,
-            |at| matched[at].rule.can_refund(),
+            |at| matched[at].rule.can_refund() || matched[at].rule.holds(),
             |at, receipt| {
-                let (position, charged) = (matched[at].position, Charged::Here(Box::new(receipt)));
-                charges.push(RefundableCharge { position, charged });
+                let MatchedRule { rule, position, .. } = matched[at];
+                let receipt = Box::new(receipt);
+                match held.as_mut().filter(|_| rule.holds()) {
+                    Some(held) => {
+                        held.charges.push(HeldCharge::new(rule.limit(), position, receipt))
+                    }
+                    None => {
+                        let charged = Charged::Here(receipt);
+                        charges.push(RefundableCharge { position, charged });
+                    }
+                }
             },
         )
     }
@@ -340,6 +354,12 @@ impl Rules {
     ) {
         let is_refunded =
             |charge: &&RefundableCharge| self.rules[charge.position].refunds(status, denied_within);
+        let held = outcome.held.as_ref().and_then(|held| held.until_end.as_ref()?.charge());
+        if let Some(charge) = held {
+            let rules = self.rules.iter().enumerate();
+            let refunded = rules.filter(|(_, it)| it.holds() && it.refunds(status, denied_within));
+            refunded.for_each(|(position, _)| charge.settle_rule(position, 0));
+        }
         let mut any = false;
         for charge in outcome.charges.iter().filter(is_refunded) {
             charge.charged.give_back();
@@ -386,7 +406,8 @@ pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Re
 impl RequestOutcome {
     /// Makes the outcome in which no limit is shown.
     pub(crate) fn new(decision: Decision) -> RequestOutcome {
-        RequestOutcome { decision, limits: SmallVec::new(), charges: Vec::new(), at: UNIX_EPOCH }
+        let (limits, charges, held) = (SmallVec::new(), Vec::new(), None);
+        RequestOutcome { decision, limits, charges, held, at: UNIX_EPOCH }
     }
 
     /// Writes the fields of the outcome into `headers`.

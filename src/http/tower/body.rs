@@ -1,11 +1,13 @@
 //! Defines the body of a layer's responses.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+
+use crate::http::tower::charge::UntilEnd;
 
 pin_project! {
     /// The body of a layer's response: the inner service's body, or the text with which the layer answers itself.
@@ -47,12 +49,18 @@ pin_project! {
     enum Either<B> {
         Inner { #[pin] body: B },
         Own { bytes: Bytes },
+        Held { #[pin] body: B, until_end: UntilEnd },
     }
 }
 
 impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: B) -> ResponseBody<B> {
         ResponseBody { body: Either::Inner { body } }
+    }
+
+    /// The body of the inner service's response, which has ended when this body has.
+    pub(crate) fn held(body: B, until_end: UntilEnd) -> ResponseBody<B> {
+        ResponseBody { body: Either::Held { body, until_end } }
     }
 
     pub(crate) fn own(bytes: Bytes) -> ResponseBody<B> {
@@ -77,6 +85,17 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().body.project() {
             EitherProj::Inner { body } => body.poll_frame(context),
+            EitherProj::Held { body, until_end } => {
+                let frame = ready!(body.poll_frame(context));
+                let is_last = match &frame {
+                    Some(Ok(frame)) => frame.is_trailers(),
+                    Some(Err(_)) | None => true,
+                };
+                if is_last {
+                    until_end.end();
+                }
+                Poll::Ready(frame)
+            }
             EitherProj::Own { bytes } => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
@@ -86,14 +105,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Either::Inner { body } => body.is_end_stream(),
+            Either::Inner { body } | Either::Held { body, .. } => body.is_end_stream(),
             Either::Own { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Either::Inner { body } => body.size_hint(),
+            Either::Inner { body } | Either::Held { body, .. } => body.size_hint(),
             Either::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }

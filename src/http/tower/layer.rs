@@ -313,9 +313,11 @@ impl RateLimitBuilder {
         let on_request = self.on_request;
         let rules = Rules {
             limiter: self.limiter,
-            rules: rules.into(),
             exemptions: self.exemptions,
-            records_allowed: fields.are_on_allowed || on_request.is_some(),
+            records_allowed: fields.are_on_allowed
+                || on_request.is_some()
+                || rules.iter().any(ActiveRule::is_soft),
+            rules: rules.into(),
             fields,
             lists: Default::default(),
         };

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod body;
+pub(crate) mod charge;
 mod denied;
 mod exempt;
 pub mod extract;
@@ -21,6 +22,7 @@ mod who;
 
 pub use crate::observe::rejections::RejectionKind;
 pub use body::ResponseBody;
+pub use charge::Charge;
 pub use denied::Denied;
 pub use layer::{RateLimitBuilder, RateLimitLayer};
 pub use outcome::Outcome;

@@ -237,12 +237,16 @@ impl<S> RateLimit<S> {
                 }
             }
         } else {
-            let report = state.report(&asked);
-            let report = match parts.extensions.remove::<Report>() {
-                Some(outer) => outer.joined(report),
-                None => report,
+            let report = match &asked {
+                Ok((decision, outcome)) => state.report(*decision, outcome.as_ref()),
+                Err(rejection) => Report { outcome: Err(rejection.clone()), violated: Vec::new() },
             };
-            parts.extensions.insert(report);
+            state.insert_report(report, &mut parts);
+        }
+        if let Ok((_, Some(outcome))) = &mut asked
+            && outcome.held.is_some()
+        {
+            state.hold(outcome, &mut parts);
         }
         if on_response.is_some() {
             asked = with_outcome(asked);
@@ -356,14 +360,30 @@ impl LayerState {
         response
     }
 
-    fn report(&self, asked: &Asked) -> Report {
-        match asked {
-            Ok((decision, outcome)) => {
-                let violated = self.rules.violated(outcome.as_ref());
-                let violated = violated.iter().map(ToString::to_string).collect();
-                Report { outcome: Ok(*decision), violated }
-            }
-            Err(rejection) => Report { outcome: Err(rejection.clone()), violated: Vec::new() },
+    /// Puts the report into a request's extensions, joined with that of a layer outside.
+    fn insert_report(&self, report: Report, parts: &mut Parts) {
+        let report = match parts.extensions.remove::<Report>() {
+            Some(outer) => outer.joined(report),
+            None => report,
+        };
+        parts.extensions.insert(report);
+    }
+
+    fn report(&self, decision: Decision, outcome: Option<&RequestOutcome>) -> Report {
+        let violated = self.rules.violated(outcome);
+        let violated = violated.iter().map(ToString::to_string).collect();
+        Report { outcome: Ok(decision), violated }
+    }
+
+    /// Gives a request what it holds until its response has ended, and the report if the layer has not given it yet.
+    #[cold]
+    #[inline(never)]
+    fn hold(&self, outcome: &mut RequestOutcome, parts: &mut Parts) {
+        if !self.permissive {
+            self.insert_report(self.report(outcome.decision(), Some(outcome)), parts);
+        }
+        if let Some(held) = &mut outcome.held {
+            held.give_to(parts);
         }
     }
 
@@ -418,7 +438,15 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Inner { future, outcome, on_response } => {
-                let mut response = ready!(future.poll(context))?;
+                let mut response = match ready!(future.poll(context)) {
+                    Ok(response) => response,
+                    Err(error) => {
+                        // The request has ended, and its permits go back.
+                        *outcome = None;
+                        return Poll::Ready(Err(error));
+                    }
+                };
+                let mut held = None;
                 if let Some((mut outcome, state)) = outcome.take() {
                     state.finish(&mut outcome, &mut response);
                     if let Some(on_response) = on_response.take() {
@@ -430,8 +458,13 @@ where
                             response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
                         }
                     }
+                    held = outcome.held.take();
                 }
-                Poll::Ready(Ok(response.map(ResponseBody::inner)))
+                let until_end = held.and_then(|held| held.into_body(response.status()));
+                Poll::Ready(Ok(match until_end {
+                    Some(until_end) => response.map(|body| ResponseBody::held(body, until_end)),
+                    None => response.map(ResponseBody::inner),
+                }))
             }
             StateProj::Answered { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response.map(ResponseBody::own))),

@@ -137,6 +137,12 @@ impl Receipt {
         self.claims.iter_mut()
     }
 
+    /// Whether a charge is of permits.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn has_permits(&self) -> bool {
+        self.claims.iter().any(|claim| claim.is_of_permits)
+    }
+
     /// Returns all units of all charges, the last one first, but for permits. A charge whose return panics stays.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_all(&self) {

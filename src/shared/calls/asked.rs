@@ -99,15 +99,21 @@ pub(crate) struct SharedCall {
     pub(super) is_of_one: bool,
     /// Whether the caller wants each member's decision, and may return the charges later.
     pub(crate) keeps: bool,
+    /// Whether the caller holds all charges, so that members may take permits.
+    pub(super) holds: bool,
 }
 
 impl SharedCall {
     pub(crate) const SPEND: SharedCall =
-        SharedCall { spends: true, is_of_one: false, keeps: false };
+        SharedCall { spends: true, is_of_one: false, keeps: false, holds: false };
     pub(super) const CHECK: SharedCall = SharedCall { spends: false, ..SharedCall::SPEND };
 
     pub(crate) const fn keeping(self) -> SharedCall {
         SharedCall { keeps: true, ..self }
+    }
+
+    pub(crate) const fn holding(self) -> SharedCall {
+        SharedCall { holds: true, ..self.keeping() }
     }
 
     pub(super) const fn of_one(self) -> SharedCall {

@@ -16,6 +16,7 @@ use crate::limiter::batch::{
     Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Prepared, PreparedMembers, count, look,
     prepare_all, returned_on_panic, spend, strictest,
 };
+use crate::limiter::other_handles::needs_receipt;
 use crate::limiter::reserve::Receipt;
 use crate::limits::Scratch;
 use crate::shared::calls::answer;
@@ -279,6 +280,13 @@ impl SharedBatch<'_> {
         members: PreparedMembers<'_>,
         call: SharedCall,
     ) -> Result<Result<Begun, Error>, Outdated> {
+        if call.spends
+            && !call.holds
+            && let Some(member) = members.iter().find(|member| member.is_of_permits())
+        {
+            member.handle.tally.count_error();
+            return Ok(Err(needs_receipt(member.handle.name())));
+        }
         let is_shared = |member: &Prepared<'_>| member.is_shared(view);
         let Some(first) = members.iter().find(|member| is_shared(member)) else {
             return Ok(Ok(Begun::Local));

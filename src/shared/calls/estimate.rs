@@ -47,7 +47,7 @@ impl SharedBatch<'_> {
             for SharedMember(member) in self.members {
                 member.handle.terms_unleased(member.id)?;
             }
-            let decided = match self.begin(SharedCall::SPEND.keeping())? {
+            let decided = match self.begin(SharedCall::SPEND.holding())? {
                 Begun::Local => match self.here(|batch| batch.spend_estimate()) {
                     // A reload has come between, and has made a member a shared one.
                     Err(error) if error.needs_store() => continue,

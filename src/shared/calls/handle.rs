@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::other_handles::needs_permits;
 use crate::limits::{Id, IdFormat};
 use crate::shared::calls::asked::SharedCall;
 use crate::shared::calls::member::SharedMember;
@@ -103,6 +104,9 @@ impl Limiter {
     /// See [`SharedLimit`].
     pub fn shared(&self, name: &str) -> Result<SharedLimit, Error> {
         let limit = self.handle_of(name)?;
+        if limit.counts_in_flight() {
+            return Err(needs_permits(name));
+        }
         if limit.is_shared() && self.inner.part().is_none() {
             return Err(no_store(name));
         }

@@ -12,6 +12,7 @@ use crate::http::tower::answer::{
     Asked, Charged, GiveBack, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules,
     RefundableCharge, RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
 };
+use crate::http::tower::charge::{HeldCharge, holder_for};
 use crate::shared::SharedMember;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;
@@ -65,7 +66,7 @@ impl Rules {
             }
             let members: SmallVec<[SharedMember<'_>; INLINE_RULES]> =
                 matched.iter().map(|one| one.member().into()).collect();
-            let call = SharedCall::SPEND.keeping();
+            let call = SharedCall::SPEND.holding();
             let begun = self.limiter.shared_batch(&members).begin(call);
             drop(members);
             let begun = match begun {
@@ -96,6 +97,9 @@ impl Rules {
         applied: &mut [Applied],
     ) -> (Decision, Option<RequestOutcome>) {
         let mut outcome = self.outcome(decision);
+        if decision.allowed() {
+            outcome.held = holder_for(applied.iter().map(|it| &self.rules[it.position]));
+        }
         let is_shown = self.is_shown(&decision);
         for member in members {
             let Applied { position, cost, partition } = &mut applied[member.position];
@@ -106,16 +110,26 @@ impl Rules {
                 let (position, partition) = (*position, partition.take());
                 outcome.limits.push(LimitDecision { position, policy, decision, partition });
             }
-            if let Some(charged) = member.charge.filter(|_| rule.can_refund() && *cost > 0) {
-                let charged = match charged {
-                    MemberCharge::Here(receipt) => Charged::Here(receipt),
-                    other => Charged::Elsewhere(Box::new(other)),
-                };
-                outcome.charges.push(RefundableCharge { position: *position, charged });
+            match member.charge.filter(|_| *cost > 0) {
+                Some(MemberCharge::Here(receipt)) if rule.holds() => {
+                    let charge = HeldCharge::new(rule.limit(), *position, receipt);
+                    if let Some(held) = &mut outcome.held {
+                        held.charges.push(charge);
+                    }
+                }
+                Some(charged) if rule.can_refund() => {
+                    let charged = match charged {
+                        MemberCharge::Here(receipt) => Charged::Here(receipt),
+                        other => Charged::Elsewhere(Box::new(other)),
+                    };
+                    outcome.charges.push(RefundableCharge { position: *position, charged });
+                }
+                _ => {}
             }
         }
         // A shadow limit is not shown to clients.
         let is_needed = !outcome.limits.is_empty() || !outcome.charges.is_empty();
+        let is_needed = is_needed || outcome.held.is_some();
         (decision, is_needed.then_some(outcome))
     }
 }
