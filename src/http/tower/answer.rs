@@ -11,7 +11,9 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::fields::{Shown, write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
-use crate::http::tower::charge::{HeldByRequest, HeldCharge, holder_for};
+use crate::http::tower::charge::{
+    Charged, HeldByRequest, HeldCharge, RefundableCharge, holder_for,
+};
 use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
@@ -23,7 +25,6 @@ use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{Member, MemberMode};
-use crate::limiter::reserve::Receipt;
 use crate::limits::Id;
 use crate::observe::rejections::RejectionKind;
 
@@ -75,42 +76,6 @@ pub(crate) struct LimitDecision {
     pub(crate) policy: PolicyRef,
     pub(crate) decision: Decision,
     pub(crate) partition: Option<Box<[u8]>>,
-}
-
-/// A charge that the response may refund.
-pub(crate) struct RefundableCharge {
-    pub(crate) position: usize,
-    pub(crate) charged: Charged,
-}
-
-/// Where a request's charge was made.
-#[allow(dead_code, reason = "a build without shared limits has one place")]
-pub(crate) enum Charged {
-    Here(Box<Receipt>),
-    Elsewhere(Box<dyn GiveBack>),
-}
-
-/// A charge that is not of this node.
-pub(crate) trait GiveBack: Send + Sync {
-    /// Begins to give all units back.
-    fn give_back(&self);
-}
-
-impl Charged {
-    fn give_back(&self) {
-        match self {
-            Charged::Here(receipt) => receipt.give_back_all(),
-            Charged::Elsewhere(charge) => charge.give_back(),
-        }
-    }
-
-    /// Decides a check of the bucket at a cost of 0; `None`: that takes I/O.
-    fn look(&self) -> Option<Decision> {
-        match self {
-            Charged::Here(receipt) => Some(receipt.look()),
-            Charged::Elsewhere(_) => None,
-        }
-    }
 }
 
 pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
@@ -273,7 +238,8 @@ impl Rules {
         }
         let decision = decision.map_err(|error| rejection_for(error, matched))?;
         outcome.decision = decision;
-        let is_shown = self.is_shown(&decision);
+        // A mark for the handler may be the decision of a limit that denies no request.
+        let is_shown = self.is_shown(&decision) || outcome.held.is_some();
         if is_shown {
             outcome.limits.sort_unstable_by_key(|limit| limit.position);
         } else {

@@ -33,7 +33,7 @@ use crate::util::lock::Mutex;
 /// # let limiter = Limiter::new(Limits::builder().limit("Tokens", IdFormat::String, limit)?.build());
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// let tokens = limiter.limit("Tokens")?; // 1000 a minute
-/// let rule = Rule::new(tokens.clone(), extract::header("x-user")).estimate(|_| 600);
+/// let rule = Rule::new(tokens.clone(), extract::header(http::HeaderName::from_static("x-user"))).estimate(|_| 600);
 /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
 ///
 /// let handler = service_fn(|request: Request<()>| async move {
@@ -125,6 +125,42 @@ impl fmt::Debug for Charge {
         let held = self.0.held.lock();
         let limits: Vec<&str> = held.iter().map(|held| &*held.limit).collect();
         f.debug_struct("Charge").field("limits", &limits).finish_non_exhaustive()
+    }
+}
+
+/// A charge that the response may refund.
+pub(crate) struct RefundableCharge {
+    pub(crate) position: usize,
+    pub(crate) charged: Charged,
+}
+
+/// Where a request's charge was made.
+#[allow(dead_code, reason = "a build without shared limits has one place")]
+pub(crate) enum Charged {
+    Here(Box<Receipt>),
+    Elsewhere(Box<dyn GiveBack>),
+}
+
+/// A charge that is not of this node.
+pub(crate) trait GiveBack: Send + Sync {
+    /// Begins to give all units back.
+    fn give_back(&self);
+}
+
+impl Charged {
+    pub(crate) fn give_back(&self) {
+        match self {
+            Charged::Here(receipt) => receipt.give_back_all(),
+            Charged::Elsewhere(charge) => charge.give_back(),
+        }
+    }
+
+    /// Decides a check of the bucket at a cost of 0; `None`: that takes I/O.
+    pub(crate) fn look(&self) -> Option<Decision> {
+        match self {
+            Charged::Here(receipt) => Some(receipt.look()),
+            Charged::Elsewhere(_) => None,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod denied;
 mod exempt;
 pub mod extract;
 mod grpc;
+mod holding;
 mod layer;
 pub(crate) mod outcome;
 mod policies;

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use crate::decision::Decision;
 use crate::http::Rejection;
 use crate::http::tower::answer::{
-    Asked, Charged, GiveBack, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules,
-    RefundableCharge, RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
+    Asked, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RequestOutcome, Rules,
+    keep_one_of_each_bucket, rejection_for,
 };
-use crate::http::tower::charge::{HeldCharge, holder_for};
+use crate::http::tower::charge::{Charged, GiveBack, HeldCharge, RefundableCharge, holder_for};
 use crate::shared::SharedMember;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;
@@ -100,7 +100,7 @@ impl Rules {
         if decision.allowed() {
             outcome.held = holder_for(applied.iter().map(|it| &self.rules[it.position]));
         }
-        let is_shown = self.is_shown(&decision);
+        let is_shown = self.is_shown(&decision) || outcome.held.is_some();
         for member in members {
             let Applied { position, cost, partition } = &mut applied[member.position];
             let rule = &self.rules[*position];

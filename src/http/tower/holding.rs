@@ -1,0 +1,94 @@
+//! Rules whose requests hold charges until their responses have ended, and rules that only mark.
+
+use http::request::Parts;
+
+use crate::http::Who;
+use crate::http::tower::rules::Rule;
+use crate::limiter::permits::ConcurrencyLimit;
+
+impl Rule {
+    /// Charges each request the units that `units` estimates, until its handler settles them by the actual cost through the
+    /// request's [`Charge`](crate::http::Charge), which has an example. An estimate that the handler does not settle stays charged.
+    ///
+    /// With [`refund_if`](Rule::refund_if) and [`refund_if_denied_within`](Rule::refund_if_denied_within) an estimate that is not
+    /// settled when the response comes is settled to 0.
+    ///
+    /// A rule of [`Rule::shared`](crate::http::Rule) has no estimates.
+    ///
+    /// # Example
+    ///
+    /// See [`Charge`](crate::http::Charge).
+    pub fn estimate(mut self, units: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Rule {
+        self.cost = Some(Box::new(units));
+        self.holds = true;
+        self
+    }
+
+    /// Makes a rule by which each request takes a permit of a limit of what is in flight, and holds it until its response has
+    /// ended: see [`Charge`](crate::http::Charge). More permits are set by [`cost`](Rule::cost).
+    ///
+    /// # Example: two requests of a user at once
+    ///
+    /// ```
+    /// # use http::{Request, Response, StatusCode};
+    /// # use std::convert::Infallible;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tollgate::http::{RateLimitLayer, Rule, extract};
+    ///
+    /// # let limit = Limit::concurrency(2)?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("Streams", IdFormat::String, limit)?.build());
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// let streams = limiter.concurrency("Streams")?;
+    /// let rule = Rule::in_flight(streams.clone(), extract::header(http::HeaderName::from_static("x-user")));
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// # let get = || runtime.block_on(layer.layer(handler).oneshot(
+    /// #     Request::builder().header("x-user", "alice").body(()).unwrap())).unwrap();
+    /// let [first, second] = [get(), get()];
+    /// assert_eq!(get().status(), StatusCode::TOO_MANY_REQUESTS);
+    /// drop(first); // its body has ended
+    /// assert_eq!(get().status(), StatusCode::OK);
+    /// # drop(second);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn in_flight(
+        limit: ConcurrencyLimit,
+        who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,
+    ) -> Rule {
+        let mut rule = Rule::asking(limit.into_handle(), false, who);
+        rule.holds = true;
+        rule
+    }
+
+    /// Lets a request pass that the rule's limit would deny, and marks it: the [`Report`](crate::http::Report) in the request's
+    /// extensions names the limit among those that are violated. The limit is charged if it has the units.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tollgate::http::{RateLimitLayer, Report, Rule, extract};
+    ///
+    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("Usual", IdFormat::String, limit)?.build());
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// let rule = Rule::new(limiter.limit("Usual")?, extract::everyone("all")).soft();
+    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
+    /// let handler = service_fn(|request: Request<()>| async move {
+    ///     let is_unusual = request.extensions().get::<Report>().is_some_and(|it| !it.violated().is_empty());
+    ///     Ok::<_, Infallible>(Response::new(if is_unusual { "slowly" } else { "at once" }.to_owned()))
+    /// });
+    /// # let get = || runtime.block_on(layer.layer(handler).oneshot(Request::new(()))).unwrap();
+    /// # let body = |response: Response<_>| runtime.block_on(http_body_util::BodyExt::collect(response.into_body())).unwrap().to_bytes();
+    /// assert_eq!([body(get()), body(get())], ["at once", "slowly"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn soft(mut self) -> Rule {
+        self.is_soft = true;
+        self
+    }
+}
