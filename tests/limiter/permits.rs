@@ -382,15 +382,15 @@ fn threads_never_hold_more_than_max() {
         let of = |other| limits(&[("Flights", at_most(MAX)), ("Other", hourly(other))]);
         let limiter = Limiter::with_options(of(5), options).unwrap();
         let flights = limiter.concurrency("Flights").unwrap();
-        let (out, barrier) = (AtomicU64::new(0), Barrier::new(5));
+        let (out, barrier) = (AtomicU64::new(0), Barrier::new(9));
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let callers: Vec<_> = (0..4)
+            let callers: Vec<_> = (0..8)
                 .map(|_| {
                     scope.spawn(|| {
                         barrier.wait();
                         let mut taken = 0;
-                        for turn in 0..support::full_size(20_000, 2_500_000) {
+                        for turn in 0..support::full_size(10_000, 10_000_000) {
                             let fill = [(); 2].map(|()| flights.acquire(turn % 7, 1).unwrap().1);
                             if let Some(permit) = flights.acquire("hot", 1).unwrap().1 {
                                 let now = out.fetch_add(1, Ordering::SeqCst) + 1;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::algorithm::factor::Factor;
-use crate::http::tower::answer::GiveBack;
+use crate::http::tower::charge::GiveBack;
 use crate::limiter::batch::MemberMode;
 use crate::shared::SharedMember;
 use crate::shared::block_on;

@@ -452,7 +452,7 @@ fn refunds_of_kept_charges_end_denials() {
     assert!(decided.decision.allowed());
     assert!(!block_on(node.all.spend("a", 3)).unwrap().allowed());
     assert!(!node.without_store(3).unwrap().allowed());
-    crate::http::tower::answer::GiveBack::give_back(decided.members[0].charge.as_ref().unwrap());
+    crate::http::tower::charge::GiveBack::give_back(decided.members[0].charge.as_ref().unwrap());
     assert_eq!(node.without_store(3), None);
     assert!(block_on(node.all.spend("a", 20)).unwrap().allowed());
 }
