@@ -208,6 +208,7 @@ pub mod docs {
                 "[guarantees]: crate::docs::guarantees\n",
                 "[http]: crate::docs::http\n",
                 "[ids]: crate::docs::ids\n",
+                "[in_flight]: crate::docs::in_flight\n",
                 "[limits_files]: crate::docs::limits_files\n",
                 "[metrics]: crate::docs::metrics\n",
                 "[migration_from_governor]: crate::docs::migration_from_governor\n",
@@ -241,6 +242,7 @@ pub mod docs {
     page!(guarantees, "../docs/guarantees.md");
     page!(http, "../docs/http.md", "snapshot", "tower", "watch");
     page!(ids, "../docs/ids.md");
+    page!(in_flight, "../docs/in-flight.md");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");
     page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");

@@ -50,6 +50,7 @@ impl Limiter {
                     cost: counted.cost,
                     shadow_denied: tally.shadow_denied(),
                     errors: tally.errors(),
+                    in_flight: entry.counts_in_flight().then(|| tally.in_flight()),
                     shared: entry
                         .is_shared()
                         .then(|| SharedCounts::new(counted.by_lease, tally.without_store())),

@@ -118,6 +118,8 @@ pub struct LimitCounters {
     pub shadow_denied: u64,
     /// Calls that failed: an invalid id, or a cost above the burst. 0 unless the limiter counts.
     pub errors: u64,
+    /// The permits that are out, of a limit of [concurrency](crate::Limit::concurrency); else `None`.
+    pub in_flight: Option<u64>,
     #[allow(dead_code, reason = "for shared limits")]
     pub(crate) shared: Option<SharedCounts>,
 }

@@ -41,6 +41,7 @@ impl Counters {
             add("tollgate_rejected_total", Counter, "Requests that an HTTP layer rejected before a limit decided.",
                 RejectionKind::ALL.iter().zip(counts).map(sample).collect());
         }
+        add("tollgate_in_flight", Gauge, "Permits that are out.", self.by_limit(|limit| limit.in_flight));
         add("tollgate_limit_burst", Gauge, "The most that a bucket holds by default, in units.",
             self.by_limit(|limit| limit.limit.as_ref().map(Limit::burst)));
         add("tollgate_limit_enforced", Gauge, "1 if the limit denies, 0 if it is off or in shadow mode.",

@@ -9,11 +9,13 @@ mod fields;
 #[cfg(all(feature = "tower", feature = "valkey"))]
 #[path = "../support/full_size.rs"]
 mod full_size;
+mod gateway;
 mod grpc;
 mod guide;
 mod held;
 mod hops;
 mod http_limit;
+mod known_bugs;
 mod layer;
 mod meetings;
 mod nested;
