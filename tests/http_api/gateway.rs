@@ -1,13 +1,10 @@
 //! The program of `docs/in-flight.md`: a gateway with requests, tokens and streams in flight.
 #![cfg(feature = "tower")]
 
-#[path = "../axum_example/server.rs"]
-mod server;
-
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use server::{Server, program};
+use super::guide::server::{Server, program};
 
 /// Sends a request for so many tokens. Returns the answer's head and body.
 fn curl(server: &Server, key: &str, user: &str, tokens: u64) -> Command {

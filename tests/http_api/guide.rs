@@ -2,7 +2,7 @@
 #![cfg(feature = "tower")]
 
 #[path = "../axum_example/server.rs"]
-mod server;
+pub(crate) mod server;
 
 use std::process::Command;
 
