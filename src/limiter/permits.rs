@@ -12,7 +12,7 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;
-use crate::limits::{Id, IdFormat, Scratch};
+use crate::limits::{Explanation, Id, IdFormat, Scratch};
 use crate::store::key::{KeyRef, LimitTag};
 use crate::store::pin;
 
@@ -257,6 +257,15 @@ impl ConcurrencyLimit {
     /// See [`KeyedLimit::unblock`].
     pub fn unblock<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         self.0.unblock(id)
+    }
+
+    /// Returns which limit applies to an id, and the decision about so many permits: see [`KeyedLimit::explain`].
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyedLimit::explain`].
+    pub fn explain<'a>(&self, id: impl Into<Id<'a>>, permits: u64) -> Result<Explanation, Error> {
+        self.0.explain(id, permits)
     }
 
     /// Returns the limit that applies to an id: see [`KeyedLimit::limit_for`].

@@ -26,7 +26,12 @@ impl CarryOver {
     /// Describes the effect on live buckets with an example; returns `None` if nothing changes. A limit that
     /// is `None` means that no limit applies.
     pub(crate) fn effect(self, old: Option<&Limit>, new: Option<&Limit>) -> Option<String> {
+        let is_of_permits =
+            |limit: &Limit| matches!(limit.parameters(), Parameters::Concurrency { .. });
         match (old, new) {
+            (Some(old), Some(new)) if old != new && is_of_permits(new) => {
+                Some("permits that are out stay out".into())
+            }
             (Some(old), Some(new)) if old != new => Some(self.example(old, new)),
             (None, Some(_)) => Some("there are none yet: each starts full".into()),
             (Some(_), None) => Some("not used any more: no limit applies".into()),

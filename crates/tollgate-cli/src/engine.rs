@@ -218,6 +218,9 @@ impl Engine {
         id: &str,
         cost: u64,
     ) -> Result<Explanation, Error> {
+        if let Ok(permits) = self.limiter.concurrency(name) {
+            return permits.explain(id, cost);
+        }
         let limit = self.limit(name)?;
         self.keyed(limit).explain(id, cost)
     }

@@ -75,6 +75,9 @@ pub(crate) fn fields(limit: &Limit) -> Vec<Field> {
             Field::time("drip_rate", drip_rate),
             Field::units("drip_size", drip_size),
         ],
+        Parameters::Concurrency { max, retry_after } => {
+            vec![Field::units("max", max), Field::time("retry_after", retry_after)]
+        }
         _ => vec![Field::units("max_cost", limit.burst())],
     };
     [vec![Field::text(ALGORITHM, limit.algorithm())], parameters].concat()

@@ -257,3 +257,23 @@ does not apply: the default at n.yml:1, burst 5, count 1, period 1s: a more spec
 ";
     assert_eq!(ran, Ran { status: Some(0), stdout: stdout.into(), stderr: "".into() });
 }
+
+#[test]
+fn permits_are_explained_and_compared() {
+    let dir = Sandbox::new();
+    let limits =
+        |max: u64| format!("Streams: {{algorithm: concurrency, max: {max}, id: string}}\n");
+    dir.put("a.yml", &limits(4));
+    dir.put("b.yml", &limits(8));
+    let ran = dir.run("explain --limits a.yml Streams alice");
+    assert!(
+        ran.stdout.contains("concurrency: max 4, retry_after 1s\nstate: 4 of 4 left\n"),
+        "{ran:?}"
+    );
+    let ran = dir.run("diff a.yml b.yml");
+    assert!(ran.stdout.contains("max 4 -> 8\n"), "{ran:?}");
+    assert!(ran.stdout.contains("live buckets: permits that are out stay out\n"), "{ran:?}");
+    dir.put("log", "");
+    let ran = dir.run("replay --limits a.yml --log log --rule Streams=client");
+    assert!(ran.stderr.contains("Streams counts what is in flight, not units"), "{ran:?}");
+}
