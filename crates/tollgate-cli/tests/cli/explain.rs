@@ -263,8 +263,8 @@ fn permits_are_explained_and_compared() {
     let dir = Sandbox::new();
     let limits =
         |max: u64| format!("Streams: {{algorithm: concurrency, max: {max}, id: string}}\n");
-    dir.put("a.yml", &limits(4));
-    dir.put("b.yml", &limits(8));
+    dir.put("a.yml", limits(4));
+    dir.put("b.yml", limits(8));
     let ran = dir.run("explain --limits a.yml Streams alice");
     assert!(
         ran.stdout.contains("concurrency: max 4, retry_after 1s\nstate: 4 of 4 left\n"),
