@@ -11,9 +11,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::fields::{Shown, write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
-use crate::http::tower::charge::{
-    Charged, HeldByRequest, HeldCharge, RefundableCharge, holder_for,
-};
+use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::exempt::Exemptions;
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
@@ -61,7 +59,8 @@ pub(crate) struct MatchedRule<'r, 'a> {
 pub(crate) struct RequestOutcome {
     decision: Decision,
     pub(crate) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
-    pub(crate) charges: Vec<RefundableCharge>,
+    /// What the response may refund.
+    pub(crate) charges: Option<Box<RefundableCharges>>,
     /// What the request holds until its response has ended; also if a rule marks the request.
     pub(crate) held: Option<Box<HeldByRequest>>,
     at: SystemTime,
@@ -245,7 +244,7 @@ impl Rules {
         } else {
             outcome.limits.clear();
         }
-        let is_needed = is_shown || !outcome.charges.is_empty() || outcome.held.is_some();
+        let is_needed = is_shown || outcome.charges.is_some() || outcome.held.is_some();
         Ok((decision, is_needed.then_some(outcome)))
     }
 
@@ -277,14 +276,14 @@ impl Rules {
             |at| matched[at].rule.can_refund() || matched[at].rule.holds(),
             |at, receipt| {
                 let MatchedRule { rule, position, .. } = matched[at];
-                let receipt = Box::new(receipt);
                 match held.as_mut().filter(|_| rule.holds()) {
                     Some(held) => {
-                        held.charges.push(HeldCharge::new(rule.limit(), position, receipt))
+                        let charge = HeldCharge::new(rule.limit(), position, Box::new(receipt));
+                        held.charges.push(charge);
                     }
                     None => {
-                        let charged = Charged::Here(receipt);
-                        charges.push(RefundableCharge { position, charged });
+                        let new = || Box::new(RefundableCharges::new());
+                        charges.get_or_insert_with(new).add(position, receipt);
                     }
                 }
             },
@@ -318,27 +317,24 @@ impl Rules {
         status: StatusCode,
         denied_within: bool,
     ) {
-        let is_refunded =
-            |charge: &&RefundableCharge| self.rules[charge.position].refunds(status, denied_within);
+        let refunded: SmallVec<[usize; INLINE_RULES]> = {
+            let rules = self.rules.iter().enumerate();
+            rules.filter(|(_, it)| it.refunds(status, denied_within)).map(|it| it.0).collect()
+        };
         let held = outcome.held.as_ref().and_then(|held| held.until_end.as_ref()?.charge());
         if let Some(charge) = held {
-            let rules = self.rules.iter().enumerate();
-            let refunded = rules.filter(|(_, it)| it.holds() && it.refunds(status, denied_within));
-            refunded.for_each(|(position, _)| charge.settle_rule(position, 0));
+            refunded.iter().for_each(|&position| charge.settle_rule(position, 0));
         }
-        let mut any = false;
-        for charge in outcome.charges.iter().filter(is_refunded) {
-            charge.charged.give_back();
-            any = true;
-        }
-        if !any {
+        let Some(charges) = &outcome.charges else { return };
+        let given = refunded.iter().filter(|&&position| charges.give_back(position)).count();
+        if given == 0 {
             return;
         }
         // The fields show the buckets after the refund, and those of the other rules as they were decided. The request was
         // served, so a block or a waiting caller that came since must not show as a denial.
-        for charge in outcome.charges.iter().filter(is_refunded) {
-            let limit = outcome.limits.iter_mut().find(|limit| limit.position == charge.position);
-            if let (Some(limit), Some(decision)) = (limit, charge.charged.look()) {
+        for &position in &refunded {
+            let limit = outcome.limits.iter_mut().find(|limit| limit.position == position);
+            if let (Some(limit), Some(decision)) = (limit, charges.look(position)) {
                 limit.decision = decision.in_shadow();
             }
         }
@@ -372,7 +368,7 @@ pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Re
 impl RequestOutcome {
     /// Makes the outcome in which no limit is shown.
     pub(crate) fn new(decision: Decision) -> RequestOutcome {
-        let (limits, charges, held) = (SmallVec::new(), Vec::new(), None);
+        let (limits, charges, held) = (SmallVec::new(), None, None);
         RequestOutcome { decision, limits, charges, held, at: UNIX_EPOCH }
     }
 

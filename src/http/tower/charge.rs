@@ -128,17 +128,10 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// A charge that the response may refund.
-pub(crate) struct RefundableCharge {
-    pub(crate) position: usize,
-    pub(crate) charged: Charged,
-}
-
-/// Where a request's charge was made.
-#[allow(dead_code, reason = "a build without shared limits has one place")]
-pub(crate) enum Charged {
-    Here(Box<Receipt>),
-    Elsewhere(Box<dyn GiveBack>),
+/// The charges that the response may refund, by the positions of their rules.
+pub(crate) struct RefundableCharges {
+    here: Receipt,
+    elsewhere: Vec<(usize, Box<dyn GiveBack>)>,
 }
 
 /// A charge that is not of this node.
@@ -147,20 +140,31 @@ pub(crate) trait GiveBack: Send + Sync {
     fn give_back(&self);
 }
 
-impl Charged {
-    pub(crate) fn give_back(&self) {
-        match self {
-            Charged::Here(receipt) => receipt.give_back_all(),
-            Charged::Elsewhere(charge) => charge.give_back(),
-        }
+impl RefundableCharges {
+    pub(crate) fn new() -> RefundableCharges {
+        RefundableCharges { here: Receipt::of_nothing(), elsewhere: Vec::new() }
     }
 
-    /// Decides a check of the bucket at a cost of 0; `None`: that takes I/O.
-    pub(crate) fn look(&self) -> Option<Decision> {
-        match self {
-            Charged::Here(receipt) => Some(receipt.look()),
-            Charged::Elsewhere(_) => None,
-        }
+    /// Adds the charge of the rule at `position`.
+    pub(crate) fn add(&mut self, position: usize, receipt: Receipt) {
+        self.here.append(receipt.of_position(position));
+    }
+
+    #[allow(dead_code, reason = "a build without shared limits has one place")]
+    pub(crate) fn add_elsewhere(&mut self, position: usize, charge: Box<dyn GiveBack>) {
+        self.elsewhere.push((position, charge));
+    }
+
+    /// Gives the units of a rule back. Returns whether the request was charged by it.
+    pub(crate) fn give_back(&self, position: usize) -> bool {
+        let elsewhere = self.elsewhere.iter().filter(|(of, _)| *of == position);
+        let given = elsewhere.map(|(_, charge)| charge.give_back()).count();
+        self.here.give_back_member(position) || given > 0
+    }
+
+    /// Decides a check of a rule's bucket at a cost of 0; `None`: that takes I/O.
+    pub(crate) fn look(&self, position: usize) -> Option<Decision> {
+        self.here.look_at_member(position)
     }
 }
 

@@ -350,6 +350,11 @@ impl Claim {
         Claim { position: position as u32, ..self }
     }
 
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(super) fn set_position(&mut self, position: usize) {
+        self.position = position as u32;
+    }
+
     /// The units of the call.
     #[inline]
     pub(crate) fn cost(&self) -> u64 {

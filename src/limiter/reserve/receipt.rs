@@ -153,11 +153,26 @@ impl Receipt {
         }
     }
 
-    /// Decides a check of the first charge's bucket at a cost of 0.
+    /// The same charges, of the member at `position`.
     #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn look(&self) -> Decision {
-        let first = self.by.as_ref().zip(self.claims.first());
-        first.map_or(Decision::UNLIMITED, |(by, claim)| claim.look(by))
+    pub(crate) fn of_position(mut self, position: usize) -> Receipt {
+        self.claims.iter_mut().for_each(|claim| claim.set_position(position));
+        self
+    }
+
+    /// Returns all units of the charge of the member at `position`. Returns whether there is one.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn give_back_member(&self, position: usize) -> bool {
+        let claim = self.claims.iter().find(|claim| claim.position() == position);
+        let charge = self.by.as_ref().zip(claim);
+        charge.inspect(|(by, claim)| claim.give_back(by, claim.cost())).is_some()
+    }
+
+    /// Decides a check of the bucket of the member at `position`, at a cost of 0.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn look_at_member(&self, position: usize) -> Option<Decision> {
+        let claim = self.claims.iter().find(|claim| claim.position() == position)?;
+        self.by.as_ref().map(|by| claim.look(by))
     }
 
     /// The units that are charged as estimates, of all members together. Members that are settled count as well.

@@ -12,7 +12,7 @@ use crate::http::tower::answer::{
     Asked, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RequestOutcome, Rules,
     keep_one_of_each_bucket, rejection_for,
 };
-use crate::http::tower::charge::{Charged, GiveBack, HeldCharge, RefundableCharge, holder_for};
+use crate::http::tower::charge::{GiveBack, HeldCharge, RefundableCharges, holder_for};
 use crate::shared::SharedMember;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;
@@ -118,17 +118,18 @@ impl Rules {
                     }
                 }
                 Some(charged) if rule.can_refund() => {
-                    let charged = match charged {
-                        MemberCharge::Here(receipt) => Charged::Here(receipt),
-                        other => Charged::Elsewhere(Box::new(other)),
-                    };
-                    outcome.charges.push(RefundableCharge { position: *position, charged });
+                    let new = || Box::new(RefundableCharges::new());
+                    let charges = outcome.charges.get_or_insert_with(new);
+                    match charged {
+                        MemberCharge::Here(receipt) => charges.add(*position, *receipt),
+                        other => charges.add_elsewhere(*position, Box::new(other)),
+                    }
                 }
                 _ => {}
             }
         }
         // A shadow limit is not shown to clients.
-        let is_needed = !outcome.limits.is_empty() || !outcome.charges.is_empty();
+        let is_needed = !outcome.limits.is_empty() || outcome.charges.is_some();
         let is_needed = is_needed || outcome.held.is_some();
         (decision, is_needed.then_some(outcome))
     }
