@@ -317,11 +317,14 @@ impl Rules {
         status: StatusCode,
         denied_within: bool,
     ) {
+        if outcome.charges.is_none() && outcome.held.is_none() {
+            return;
+        }
         let refunded: SmallVec<[usize; INLINE_RULES]> = {
             let rules = self.rules.iter().enumerate();
             rules.filter(|(_, it)| it.refunds(status, denied_within)).map(|it| it.0).collect()
         };
-        let held = outcome.held.as_ref().and_then(|held| held.until_end.as_ref()?.charge());
+        let held = outcome.held.as_ref().and_then(|held| held.until_end.charge());
         if let Some(charge) = held {
             refunded.iter().for_each(|&position| charge.settle_rule(position, 0));
         }

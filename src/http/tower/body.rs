@@ -47,20 +47,16 @@ pin_project! {
     #[project = EitherProj]
     #[derive(Debug)]
     enum Either<B> {
-        Inner { #[pin] body: B },
+        Inner { #[pin] body: B, until_end: UntilEnd },
         Own { bytes: Bytes },
-        Held { #[pin] body: B, until_end: UntilEnd },
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn inner(body: B) -> ResponseBody<B> {
-        ResponseBody { body: Either::Inner { body } }
-    }
-
     /// The body of the inner service's response, which has ended when this body has.
-    pub(crate) fn held(body: B, until_end: UntilEnd) -> ResponseBody<B> {
-        ResponseBody { body: Either::Held { body, until_end } }
+    #[inline]
+    pub(crate) fn inner(body: B, until_end: UntilEnd) -> ResponseBody<B> {
+        ResponseBody { body: Either::Inner { body, until_end } }
     }
 
     pub(crate) fn own(bytes: Bytes) -> ResponseBody<B> {
@@ -84,8 +80,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().body.project() {
-            EitherProj::Inner { body } => body.poll_frame(context),
-            EitherProj::Held { body, until_end } => {
+            EitherProj::Inner { body, until_end } => {
                 let frame = ready!(body.poll_frame(context));
                 let is_last = match &frame {
                     Some(Ok(frame)) => frame.is_trailers(),
@@ -105,14 +100,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Either::Inner { body } | Either::Held { body, .. } => body.is_end_stream(),
+            Either::Inner { body, .. } => body.is_end_stream(),
             Either::Own { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Either::Inner { body } | Either::Held { body, .. } => body.size_hint(),
+            Either::Inner { body, .. } => body.size_hint(),
             Either::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }

@@ -169,36 +169,37 @@ impl RefundableCharges {
 }
 
 /// A request's charge until its response has ended. Then its permits go back.
+#[derive(Default)]
 pub(crate) struct UntilEnd(Option<Charge>);
 
 impl UntilEnd {
-    pub(crate) fn new(charge: Charge) -> UntilEnd {
-        UntilEnd(Some(charge))
-    }
-
     pub(crate) fn charge(&self) -> Option<&Charge> {
         self.0.as_ref()
     }
 
     /// The response has ended.
+    #[inline]
     pub(crate) fn end(&mut self) {
+        if self.0.is_some() {
+            self.give_back();
+        }
+    }
+
+    #[cold]
+    fn give_back(&mut self) {
         if let Some(charge) = self.0.take() {
             drop(charge.take(|held| held.is_of_permits));
         }
     }
 
     /// Leaves the end to the last clone of the charge if the response hands the connection over.
-    pub(crate) fn unless_upgraded(
-        mut self,
-        status: StatusCode,
-        is_connect: bool,
-    ) -> Option<UntilEnd> {
+    fn unless_upgraded(mut self, status: StatusCode, is_connect: bool) -> UntilEnd {
         let is_upgrade =
             status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success());
         if is_upgrade {
             self.0 = None;
         }
-        self.0.is_some().then_some(self)
+        self
     }
 }
 
@@ -218,13 +219,13 @@ impl Drop for UntilEnd {
 pub(crate) struct HeldByRequest {
     pub(crate) charges: Vec<HeldCharge>,
     /// Once the request goes on.
-    pub(crate) until_end: Option<UntilEnd>,
+    pub(crate) until_end: UntilEnd,
     is_connect: bool,
 }
 
 impl HeldByRequest {
     pub(crate) fn new() -> HeldByRequest {
-        HeldByRequest { charges: Vec::new(), until_end: None, is_connect: false }
+        HeldByRequest { charges: Vec::new(), until_end: UntilEnd::default(), is_connect: false }
     }
 
     /// Puts the charges into the extensions of a request that goes on.
@@ -232,12 +233,13 @@ impl HeldByRequest {
         let outer = parts.extensions.remove::<Charge>();
         let charge = Charge::new(std::mem::take(&mut self.charges), outer);
         self.is_connect = parts.method == Method::CONNECT;
-        self.until_end = Some(UntilEnd::new(charge.clone()));
+        self.until_end = UntilEnd(Some(charge.clone()));
         parts.extensions.insert(charge);
     }
 
     /// Returns what the response's body holds.
-    pub(crate) fn into_body(self, status: StatusCode) -> Option<UntilEnd> {
-        self.until_end?.unless_upgraded(status, self.is_connect)
+    #[cold]
+    pub(crate) fn into_body(self, status: StatusCode) -> UntilEnd {
+        self.until_end.unless_upgraded(status, self.is_connect)
     }
 }

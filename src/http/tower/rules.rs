@@ -373,6 +373,8 @@ impl fmt::Debug for Rule {
 /// A layer's rule, with its policies.
 pub(crate) struct ActiveRule {
     rule: Rule,
+    /// Whether the layer keeps something of the request beside the decision: a charge, or a mark.
+    keeps: bool,
     pub(crate) policies: PolicyCache,
 }
 
@@ -398,7 +400,8 @@ impl ActiveRule {
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
         let policies = policies.counting_in(rule.unit);
-        Ok(ActiveRule { rule, policies })
+        let keeps = rule.holds || rule.is_soft || rule.refunds.is_some() || rule.refunds_denials;
+        Ok(ActiveRule { rule, keeps, policies })
     }
 
     pub(crate) fn limit(&self) -> &KeyedLimit {
@@ -447,9 +450,9 @@ impl ActiveRule {
         self.rule.partition.as_ref().and_then(|partition| partition(parts))
     }
 
-    /// Whether the layer keeps something of the request beside the decision: a charge, or a mark.
+    #[inline]
     pub(crate) fn keeps(&self) -> bool {
-        self.can_refund() || self.holds() || self.is_soft()
+        self.keeps
     }
 
     pub(crate) fn holds(&self) -> bool {

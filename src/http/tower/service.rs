@@ -17,6 +17,7 @@ use crate::decision::Decision;
 use crate::http::Fields;
 use crate::http::http_limit::NO_STORE;
 use crate::http::tower::answer::{Asked, RequestOutcome};
+use crate::http::tower::charge::UntilEnd;
 use crate::http::tower::denied::Denied;
 use crate::http::tower::grpc::raise_pushback;
 use crate::http::tower::layer::LayerState;
@@ -460,11 +461,11 @@ where
                     }
                     held = outcome.held.take();
                 }
-                let until_end = held.and_then(|held| held.into_body(response.status()));
-                Poll::Ready(Ok(match until_end {
-                    Some(until_end) => response.map(|body| ResponseBody::held(body, until_end)),
-                    None => response.map(ResponseBody::inner),
-                }))
+                let until_end = match held {
+                    None => UntilEnd::default(),
+                    Some(held) => held.into_body(response.status()),
+                };
+                Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, until_end))))
             }
             StateProj::Answered { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response.map(ResponseBody::own))),
