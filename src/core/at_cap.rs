@@ -34,7 +34,7 @@ pub enum AtCap {
     /// debt.
     ///
     /// The overflow bucket has the limit's default. A call is denied for [lack of
-    /// room](crate::Decision::out_of_room) if only the account of its id, or a network around it, has an override, whose ids no file bounds, or if
+    /// room](crate::Decision::out_of_room) if only the account of its id has an override, whose ids no file bounds, or if
     /// it has a factor: its debt cannot be counted in the default's units. A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.

@@ -78,8 +78,7 @@ impl Rules for LimitsView<'_> {
     }
 
     fn record_end(&self, tag: LimitTag) {
-        // The tag of an unsure cell is a guess.
-        if let Some(end_ns) = self.generation.limits.end_ns(tag).filter(|_| !tag.is_unsure()) {
+        if let Some(end_ns) = self.generation.limits.end_ns(tag) {
             // Relaxed: published by the word that the caller stores next, in the units of another limit.
             self.inner.ended_ns.fetch_max(end_ns, Ordering::Relaxed);
         }

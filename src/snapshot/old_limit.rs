@@ -73,14 +73,6 @@ impl OldLimit {
         }
     }
 
-    /// Returns whether this is the limit `new`; of custom algorithms, whether both have one name.
-    pub(super) fn is(&self, new: &Limit) -> bool {
-        match self {
-            OldLimit::Limit(old) => old == new,
-            OldLimit::Custom(name) => **name == *new.algorithm(),
-        }
-    }
-
     /// Returns whether words of this limit can be converted to words of `new`.
     pub(super) fn can_become(&self, new: &Limit) -> bool {
         match (self, new.rule()) {

@@ -93,12 +93,10 @@ impl UntrackedDebts {
     }
 
     /// Returns the word for a key, by the limit that applied to the key in the file.
-    fn of(&self, limits: &Limits, key: KeyRef<'_>, format: IdFormat) -> Option<UntrackedWord> {
-        let by_override = |id: &[u8]| self.by_override.get(&(key.limit, OwnedId::new(id)));
-        let of_account = || by_override(account_of(format, key.id)?);
-        let mut networks = limits.entry(key.limit).networks_around(key.id);
-        let of_network = || networks.find_map(|network| by_override(network.as_bytes()));
-        let by_override = by_override(key.id).or_else(of_account).or_else(of_network);
+    fn of(&self, key: KeyRef<'_>, format: IdFormat) -> Option<UntrackedWord> {
+        let ids = [Some(key.id), account_of(format, key.id)];
+        let mut ids = ids.into_iter().flatten();
+        let by_override = ids.find_map(|id| self.by_override.get(&(key.limit, OwnedId::new(id))));
         by_override.or_else(|| self.overflow.get(&key.limit)).copied()
     }
 }
@@ -290,8 +288,7 @@ impl Restorer {
             RecordKey::Id(id) => CellKey::Id(id),
         };
         let applying = parameters.limit.and_then(|limit| {
-            let others = || limits.tag_after_restore(limit, |new| parameters.old.is(new));
-            let tag = view.generation.tag_for_cell(cell_key, limit, (&self.ids, others), now_ns)?;
+            let tag = view.generation.tag_for_cell(cell_key, limit, &self.ids, now_ns)?;
             let (fingerprint, id) = match record.key {
                 RecordKey::Fingerprint(fingerprint) => (fingerprint, &[][..]),
                 RecordKey::Id(id) => (view.store_key(KeyRef { limit, id }, tag).fingerprint, id),
@@ -346,8 +343,7 @@ impl Restorer {
         let mut owed = Vec::new();
         for given in generation.limits.overrides_by_id() {
             let key = KeyRef { limit: given.limit, id: given.id };
-            let untracked =
-                self.untracked.of(&generation.limits, key, given.format).filter(|of| of.word != 0);
+            let untracked = self.untracked.of(key, given.format).filter(|of| of.word != 0);
             if let Some(UntrackedWord { parameters, word }) = untracked
                 && let Some(new) = generation.limits.limit_at(given.tag)
                 && let Some(parameters) = self.parameters.get(parameters)

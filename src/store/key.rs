@@ -78,11 +78,10 @@ impl Quick {
 ///
 /// ```text
 /// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
-///      32..40  numbers, high bits    40  whether the cell is unsure     41  whether the id has an override of its own
-///      42..64  limit, plus one
+///      32..41  numbers, high bits    41  whether the id has an override of its own     42..64  limit, plus one
 /// ```
 ///
-/// The fast path reads only the low half. Bit 31 is also set in the tag of an unsure cell, which it leaves to the slow path.
+/// The fast path reads only the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitTag(u64);
 
@@ -91,9 +90,8 @@ impl LimitTag {
     const LOW_MASK: u32 = (1 << Self::LOW_BITS) - 1;
     const WIDE: u64 = 1 << 31;
     const HIGH_SHIFT: u32 = 32;
-    const HIGH_BITS: u32 = 8;
-    const UNSURE: u64 = 1 << (Self::HIGH_SHIFT + Self::HIGH_BITS);
-    const OF_OWN: u64 = Self::UNSURE << 1;
+    const HIGH_BITS: u32 = 9;
+    const OF_OWN: u64 = 1 << (Self::HIGH_SHIFT + Self::HIGH_BITS);
     /// The largest number of different limits among the overrides of one limit.
     pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
@@ -128,17 +126,6 @@ impl LimitTag {
     #[inline]
     pub(crate) const fn of_own(self) -> LimitTag {
         LimitTag(self.0 | Self::OF_OWN)
-    }
-
-    /// Returns the tag of a cell whose key may have the override of a network instead: see `limits::registry::networks`.
-    #[inline]
-    pub(crate) const fn unsure(self) -> LimitTag {
-        LimitTag(self.0 | Self::UNSURE | Self::WIDE)
-    }
-
-    #[inline]
-    pub(crate) const fn is_unsure(self) -> bool {
-        self.0 & Self::UNSURE != 0
     }
 
     /// Returns what counts a cell with this tag.
@@ -340,12 +327,6 @@ mod tests {
                     assert_eq!((own.stamp(), own.numbers()), (stamp, numbers));
                     assert_eq!((own.limit(), own.room()), (tag.limit(), Room::BesideCap));
                     assert_eq!(own.quick_numbers(stamp.quick()), tag.quick_numbers(stamp.quick()));
-                    let unsure = own.unsure();
-                    assert_eq!((unsure.stamp(), unsure.numbers()), (stamp, numbers));
-                    assert_eq!((unsure.limit(), unsure.room()), (tag.limit(), Room::BesideCap));
-                    assert!(unsure.is_unsure() && !own.is_unsure() && !tag.is_unsure());
-                    assert_eq!(unsure.quick_numbers(stamp.quick()), None);
-                    assert!(!tag.unsure().is_quick_default(stamp.quick()));
                     assert!(tag.is_of_generation(generation));
                     assert!(!tag.is_of_generation(generation + 1));
                     // The low half has the numbers, or says that it does not have all bits.

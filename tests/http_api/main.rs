@@ -19,7 +19,6 @@ mod known_bugs;
 mod layer;
 mod meetings;
 mod nested;
-mod networks;
 mod obey;
 mod on_response;
 #[cfg(feature = "tower")]

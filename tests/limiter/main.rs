@@ -17,7 +17,6 @@ mod known_batches;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod lock_free;
-mod networks;
 mod permits;
 mod returned_batches;
 #[path = "../support/mod.rs"]

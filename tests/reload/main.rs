@@ -8,7 +8,6 @@ mod denied;
 mod expiry;
 mod factors;
 mod names;
-mod networks;
 mod overrides;
 mod removal;
 mod returns;

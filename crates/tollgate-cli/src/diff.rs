@@ -126,7 +126,6 @@ struct Differ {
 
 /// The ids that an account's override applies to.
 pub(crate) const ACCOUNT: &str = "the account's ids without an override";
-pub(crate) const NETWORK: &str = "the network's addresses without an override of a smaller one";
 
 const EVERYONE: &str = "everyone";
 const WITHOUT_OVERRIDE: &str = "everyone without an override";
@@ -243,28 +242,21 @@ impl Differ {
         let fields_of = |entry: Option<OverrideEntry<'_>>| {
             entry.map_or(Vec::new(), |entry| override_fields(&entry))
         };
-        // The limit that applies to the id: that of the override, else of its account or a network around it, else the default.
+        // The limit that applies to the id: that of the override, else of its account, else the default.
         let limit_for =
             |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| -> Option<Limit> {
                 let account = || limit.override_of_account(&before.or(after)?);
-                let networks = || limit.overrides_around(&*before.or(after)?.id()).ok();
-                let networks = || networks().into_iter().flatten();
-                let others = || account().into_iter().chain(networks());
-                match entry.or_else(|| others().find(|other| self.is_valid(other))) {
+                match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
                     Some(entry) => entry.limit().cloned(),
                     None => limit.default_limit().cloned(),
                 }
             };
-        let applies_to = match before.or(after) {
-            Some(entry) if entry.is_of_account() => ACCOUNT,
-            Some(entry) if entry.is_of_network() => NETWORK,
-            _ => "the id",
-        };
+        let is_of_account = before.or(after).is_some_and(|entry| entry.is_of_account());
         let (old, new) = (limit_for(old, before), limit_for(new, after));
         OverrideChange {
             id,
             change: Change::new(before, after),
-            applies_to,
+            applies_to: if is_of_account { ACCOUNT } else { "the id" },
             fields: changed_fields(&fields_of(before), &fields_of(after)),
             live_buckets: self.carry_over.effect(old.as_ref(), new.as_ref()),
         }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::limits::{Limits, OverrideById, OverrideScope, account_of};
-use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId};
+use crate::limits::{Limits, OverrideById, account_of};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{AccountBits, Fingerprint, Store};
 
 /// The overrides of whole accounts, by the account's bits of a fingerprint.
@@ -14,10 +14,6 @@ pub(crate) struct ByAccount(HashMap<(LimitIndex, AccountBits), LimitTag, HashedK
 /// The overrides of single ids.
 #[derive(Default)]
 pub(crate) struct ById(HashMap<Fingerprint, LimitTag, HashedKeys>);
-
-/// The addresses whose own override ends, of limits with overrides of networks: at its end that of a network may apply.
-#[derive(Default)]
-pub(crate) struct EndingAddresses(HashMap<Fingerprint, OwnedId, HashedKeys>);
 
 type HashedKeys = BuildHasherDefault<FoldHashes>;
 
@@ -53,7 +49,7 @@ impl ByAccount {
             let key = KeyRef { limit: given.limit, id: given.id };
             ((given.limit, store.fingerprint(key).account()), given.tag)
         };
-        ByAccount(overrides(limits, store, OverrideScope::Account).map(entry).collect())
+        ByAccount(overrides(limits, store, true).map(entry).collect())
     }
 
     pub(super) fn tag(&self, limit: LimitIndex, fingerprint: Fingerprint) -> Option<LimitTag> {
@@ -67,31 +63,12 @@ impl ByAccount {
 
 impl ById {
     pub(crate) fn new(limits: &Limits, store: &Store) -> ById {
-        let entry = |given: OverrideById<'_>| (fingerprint(&given, store), given.tag);
-        ById(overrides(limits, store, OverrideScope::Id).map(entry).collect())
-    }
-
-    /// Adds the addresses that had an override of their own in the limits `before`, and have none in `limits`, where the
-    /// override of a network may apply to them.
-    pub(super) fn with_former(
-        mut self,
-        before: &Limits,
-        limits: &Limits,
-        store: &Store,
-        at_ns: u64,
-    ) -> ById {
-        if !limits.has_any_networks() {
-            return self;
-        }
-        for given in overrides(before, store, OverrideScope::Id) {
+        let entry = |given: OverrideById<'_>| {
             let key = KeyRef { limit: given.limit, id: given.id };
-            if limits.has_networks(given.limit)
-                && let Some(tag) = limits.tag_of(key, at_ns)
-            {
-                self.0.entry(fingerprint(&given, store)).or_insert(tag);
-            }
-        }
-        self
+            let account = account_of(given.format, given.id);
+            (store.fingerprint_with(key, account), given.tag)
+        };
+        ById(overrides(limits, store, false).map(entry).collect())
     }
 
     pub(super) fn tag(&self, fingerprint: Fingerprint) -> Option<LimitTag> {
@@ -99,39 +76,13 @@ impl ById {
     }
 }
 
-impl EndingAddresses {
-    pub(crate) fn new(limits: &Limits, store: &Store) -> EndingAddresses {
-        let ends = |given: &OverrideById<'_>| {
-            limits.has_networks(given.limit) && limits.end_ns(given.tag).is_some()
-        };
-        if !limits.has_ends() || !limits.has_any_networks() {
-            return EndingAddresses::default();
-        }
-        let own = overrides(limits, store, OverrideScope::Id);
-        let entry = |given| (fingerprint(&given, store), OwnedId::new(given.id));
-        EndingAddresses(own.filter(ends).map(entry).collect())
-    }
-
-    pub(super) fn get(&self, fingerprint: Fingerprint) -> Option<&[u8]> {
-        if self.0.is_empty() {
-            return None;
-        }
-        self.0.get(&fingerprint).map(OwnedId::as_bytes)
-    }
-}
-
-fn fingerprint(given: &OverrideById<'_>, store: &Store) -> Fingerprint {
-    let key = KeyRef { limit: given.limit, id: given.id };
-    store.fingerprint_with(key, account_of(given.format, given.id))
-}
-
-/// Returns the overrides with this scope; none if the store keeps ids.
+/// Returns the overrides of accounts or those of single ids; none if the store keeps ids.
 fn overrides<'l>(
     limits: &'l Limits,
     store: &Store,
-    scope: OverrideScope,
+    of_accounts: bool,
 ) -> impl Iterator<Item = OverrideById<'l>> {
     let limits = store.has_fingerprints().then_some(limits);
     let all = limits.into_iter().flat_map(Limits::overrides_by_id);
-    all.filter(move |given| given.scope == scope)
+    all.filter(move |given| given.is_of_account == of_accounts)
 }

@@ -14,11 +14,11 @@ use crate::limit::carry_over::CarryOver;
 use crate::limits::Limits;
 use crate::observe::tally::Tallies;
 use crate::store::key::{KeyRef, LimitIndex, LimitTag};
-use crate::store::{CellKey, Fingerprint, Outdated, Store};
+use crate::store::{CellKey, Outdated, Store};
 
 use owed::OwedByOverrides;
 
-pub(crate) use by_fingerprint::{ByAccount, ById, EndingAddresses};
+pub(crate) use by_fingerprint::{ByAccount, ById};
 
 /// One generation of limits. Its limits do not change, so that a call that keeps to it sees one set of limits.
 pub(crate) struct Generation {
@@ -38,7 +38,6 @@ pub(crate) struct Generation {
     #[cfg(tollgate_loom)]
     made: crate::util::sync::AtomicU64,
     accounts: Arc<ByAccount>,
-    addresses: Arc<EndingAddresses>,
     /// The generation before, while there may be words under its limits.
     before: Option<Before>,
 }
@@ -62,7 +61,7 @@ impl Generation {
         let limits = limits.in_generation(0, Some(clocks));
         let factors = LargestFactors::new(&limits);
         let tallies = Tallies::new(&limits, is_counting);
-        Generation::new(0, (limits, clocks.0.max(1)), carry_over, store, (factors, tallies))
+        Generation::new(0, (limits, 1), carry_over, store, (factors, tallies))
     }
 
     /// Makes the next generation, in which `limits` apply from now on; `clocks` says when that is. They
@@ -78,8 +77,7 @@ impl Generation {
         let limits = limits.in_generation(number, Some(clocks));
         let factors = self.largest_factors.following((&self.limits, &limits));
         let tallies = self.tallies.following((&self.limits, &limits));
-        let ids = ById::new(&limits, store).with_former(&self.limits, &limits, store, at_ns);
-        let before = Some(Before { ids, generation: self });
+        let before = Some(Before { ids: ById::new(&limits, store), generation: self });
         let next = Generation::new(number, (limits, at_ns), carry_over, store, (factors, tallies));
         Generation { before, ..next }
     }
@@ -95,7 +93,6 @@ impl Generation {
         Generation {
             number,
             accounts: Arc::new(ByAccount::new(&limits, store)),
-            addresses: Arc::new(EndingAddresses::new(&limits, store)),
             overflow: Arc::new(OverflowBuckets::new(limits.count())),
             limits: Arc::new(limits),
             largest_factors,
@@ -124,7 +121,6 @@ impl Generation {
             #[cfg(tollgate_loom)]
             made: crate::util::sync::AtomicU64::new(0),
             accounts: self.accounts.clone(),
-            addresses: self.addresses.clone(),
             before: None,
         }
     }
@@ -249,8 +245,7 @@ impl Generation {
         }
         debug_assert!(self.before.is_some(), "a cell of a generation that was dropped: {tag:?}");
         let before = self.before.as_ref()?;
-        let others = || self.limits.tag_after_reload(&before.generation.limits, tag, self.at_ns);
-        let new = self.tag_for_cell(key, tag.limit()?, (&before.ids, others), self.at_ns)?;
+        let new = self.tag_for_cell(key, tag.limit()?, &before.ids, self.at_ns)?;
         self.migrated_to(new, &before.generation, (key, tag, word))
     }
 
@@ -269,50 +264,30 @@ impl Generation {
         Some((new, word))
     }
 
-    /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits, and
-    /// `others` returns the tag of a cell whose id and account have no override.
+    /// Returns the tag of the limit that applies to a cell at `at_ns`. `ids` are the overrides of ids in these limits.
     pub(crate) fn tag_for_cell(
         &self,
         key: CellKey<'_>,
         limit: LimitIndex,
-        (ids, others): (&ById, impl FnOnce() -> Option<LimitTag>),
+        ids: &ById,
         at_ns: u64,
     ) -> Option<LimitTag> {
         match key {
             CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, at_ns),
             CellKey::Fingerprint(fingerprint) => {
                 let own = ids.tag(fingerprint).filter(|&own| !self.limits.has_ended(own, at_ns));
-                let of_account = || self.tag_of_account(fingerprint, limit, at_ns);
-                own.or_else(of_account).or_else(others)
+                own.or_else(|| self.tag_without_own(key, limit, at_ns))
             }
         }
     }
 
-    /// Returns the tag of the override of a cell's account, if it has not ended by `at_ns`.
-    fn tag_of_account(
-        &self,
-        fingerprint: Fingerprint,
-        limit: LimitIndex,
-        at_ns: u64,
-    ) -> Option<LimitTag> {
+    /// Returns the tag of the limit that applies at `at_ns` to a cell whose id has no override or only one that has
+    /// ended: the account's override, else the default.
+    fn tag_without_own(&self, key: CellKey<'_>, limit: LimitIndex, at_ns: u64) -> Option<LimitTag> {
+        let CellKey::Fingerprint(fingerprint) = key else { return self.limits.default_tag(limit) };
         let account = self.accounts.tag(limit, fingerprint);
-        account.filter(|&given| !self.limits.has_ended(given, at_ns))
-    }
-
-    /// Returns the tag that follows that of an override which ended at `end_ns`, for a cell without an id: that of its
-    /// account or of a network around it, else the default's.
-    fn tag_after(
-        &self,
-        fingerprint: Fingerprint,
-        ended: LimitTag,
-        end_ns: u64,
-    ) -> Option<LimitTag> {
-        let limit = ended.limit()?;
-        if let Some(id) = self.addresses.get(fingerprint) {
-            return self.limits.tag_of(KeyRef { limit, id }, end_ns);
-        }
-        let of_account = self.tag_of_account(fingerprint, limit, end_ns);
-        of_account.or_else(|| self.limits.tag_after_network(ended, end_ns))
+        let account = account.filter(|&given| !self.limits.has_ended(given, at_ns));
+        account.or_else(|| self.limits.default_tag(limit))
     }
 
     /// Returns the tag and the word of a cell after the ends of overrides up to `now_ns`, one after the other: at each
@@ -325,7 +300,7 @@ impl Generation {
         mut word: u64,
         now_ns: u64,
     ) -> Option<(LimitTag, u64)> {
-        // Each limit is followed by one with a later end: the id's, that of the account or of each network, the default.
+        // Each limit is followed by one with a later end: at most the id's, the account's and the default.
         while let Some(end_ns) = self.limits.end_ns(tag).filter(|&end_ns| end_ns <= now_ns) {
             (tag, word) = self.after_end(key, tag, word, end_ns)?;
         }
@@ -340,9 +315,10 @@ impl Generation {
         word: u64,
         end_ns: u64,
     ) -> Option<(LimitTag, u64)> {
+        let limit = tag.limit()?;
         let next = match key {
-            CellKey::Id(id) => self.limits.tag_of(KeyRef { limit: tag.limit()?, id }, end_ns)?,
-            CellKey::Fingerprint(fingerprint) => self.tag_after(fingerprint, tag, end_ns)?,
+            CellKey::Id(id) => self.limits.tag_of(KeyRef { limit, id }, end_ns)?,
+            CellKey::Fingerprint(_) => self.tag_without_own(key, limit, end_ns)?,
         };
         let (old, new) = (self.limits.limit_at(tag)?, self.limits.limit_at(next)?);
         Some((next, self.carry_over.converted(old, new, word, end_ns)?))
@@ -360,10 +336,6 @@ impl Generation {
         while let Some((tag, word)) = current {
             if tag == to {
                 return Ok(word);
-            }
-            if tag.is_unsure() {
-                current = self.unsure_as(to, tag, word).map(|word| (to, word));
-                continue;
             }
             let end_ns = match (self.limits.end_ns(tag), self.limits.end_ns(to)) {
                 (Some(end_ns), to_ns) if to_ns.is_none_or(|to_ns| to_ns > end_ns) => end_ns,
@@ -386,12 +358,6 @@ impl Generation {
     /// See [`Rules::full_in_ns`](crate::store::Rules::full_in_ns) and [`Limits::full_in_ns`].
     pub(crate) fn full_in_ns(&self, key: CellKey<'_>, tag: LimitTag, word: u64, at_ns: u64) -> u64 {
         let factor = |limit| self.largest_factors.get(limit);
-        if tag.is_unsure() {
-            let left_ns = self.unsure_debts(key, tag, word, at_ns);
-            let left_ns =
-                left_ns.map(|(tag, word)| self.limits.full_in_ns(tag, word, at_ns, factor));
-            return left_ns.max().unwrap_or(0);
-        }
         match self.owed(key, tag, word, at_ns) {
             Some((tag, word)) => self.limits.full_in_ns(tag, word, at_ns, factor),
             None => 0,
@@ -406,34 +372,8 @@ impl Generation {
         word: u64,
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
-        if tag.is_unsure() {
-            let is_any = self.unsure_debts(key, tag, word, at_ns).next().is_some();
-            return is_any.then_some((tag, word));
-        }
         let (tag, word) = self.after_ends(key, tag, word, at_ns)?;
         let factor = |limit| self.largest_factors.get(limit);
         (!self.limits.is_full(tag, word, at_ns, factor)).then_some((tag, word))
-    }
-
-    /// Converts the word of an unsure cell to `to`. No call has changed it since the reload or the restore.
-    fn unsure_as(&self, to: LimitTag, tag: LimitTag, word: u64) -> Option<u64> {
-        self.convert(self.limits.limit_at(tag)?, self.limits.limit_at(to)?, word)
-    }
-
-    /// Returns the tags and the words that an unsure cell may turn out to have, if its bucket is not full by then.
-    fn unsure_debts(
-        &self,
-        key: CellKey<'_>,
-        tag: LimitTag,
-        word: u64,
-        at_ns: u64,
-    ) -> impl Iterator<Item = (LimitTag, u64)> {
-        let factor = |limit| self.largest_factors.get(limit);
-        let possible = tag.limit().into_iter().flat_map(|limit| self.limits.possible_tags(limit));
-        possible.filter_map(move |to| {
-            let word = self.unsure_as(to, tag, word)?;
-            let (to, word) = self.after_ends(key, to, word, at_ns)?;
-            (!self.limits.is_full(to, word, at_ns, factor)).then_some((to, word))
-        })
     }
 }

@@ -36,14 +36,12 @@ impl OwedByOverrides {
         if self.is_empty() {
             return 0;
         }
-        let entry = generation.limits.entry(key.limit);
-        let word = |id: &[u8]| {
+        let account = account_of(generation.limits.entry(key.limit).format, key.id);
+        let word = [Some(key.id), account].into_iter().flatten().find_map(|id| {
             let (owed_tag, word) = self.0.get(&(key.limit, OwnedId::new(id)))?;
             (*owed_tag == tag).then_some(*word)
-        };
-        let of_account = || word(account_of(entry.format, key.id)?);
-        let of_network = || entry.networks_around(key.id).find_map(|it| word(it.as_bytes()));
-        word(key.id).or_else(of_account).or_else(of_network).unwrap_or(0)
+        });
+        word.unwrap_or(0)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Takes ids in normal form apart, to compare them.
 
-use super::is_network;
 use crate::limits::IdFormat;
 use crate::limits::id_format::{Part, Shape};
 
@@ -15,16 +14,11 @@ pub(crate) fn is_account(format: IdFormat, id: &[u8]) -> bool {
     id.len() == size_of::<u64>() && is_composite(format)
 }
 
-/// Whether an override of this id, in normal form, applies to one id: it is no account and no network.
-pub(crate) fn is_single(format: IdFormat, id: &[u8]) -> bool {
-    !is_account(format, id) && !is_network(format, id)
-}
-
 /// Returns the octets of an address, or the octets that a network of `domainOrCIDR` fixes. `rest` is an id without an
 /// account's number.
 pub(crate) fn address_of(format: IdFormat, rest: &[u8]) -> Option<&[u8]> {
     match part_of(format)? {
-        Part::IpAddress => (!is_network(format, rest)).then_some(rest),
+        Part::IpAddress => Some(rest),
         #[cfg(feature = "boulder")]
         Part::Boulder(part) => part.octets_of(rest),
         _ => None,

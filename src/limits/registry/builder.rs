@@ -150,8 +150,7 @@ impl LimitsBuilder {
 
     /// Gives one id of a limit its own limit. `None` lifts the limit for the id, like `unlimited: true` in a file: this limit
     /// never denies its calls and charges them nothing. An override of a composite id's account applies to
-    /// all ids of the account that have no override themselves. Under [`IdFormat::IpAddress`] the id may be the text of
-    /// a [network](crate::docs::limits_files#networks), such as `10.0.0.0/8`.
+    /// all ids of the account that have no override themselves.
     ///
     /// # Errors
     ///
@@ -228,8 +227,7 @@ impl LimitsBuilder {
         }
         let mut scratch = Scratch::new();
         let id = id.into();
-        let bytes =
-            format::encode_id_or_network(self.limits.entry(index).format, id, &mut scratch)?;
+        let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
         let path = SourcePath { source: SourcePath::IN_CODE, is_listed: false, element: None };
         let terms =
             self.add_terms(index, OverrideTerms { limit, expires, max_debt, note: None, path });
@@ -259,9 +257,6 @@ impl LimitsBuilder {
                 entry.terms.clear();
                 entry.notes.clear();
                 entry.options.shadow = None;
-            }
-            if entry.format == IdFormat::IpAddress {
-                entry.separate_networks();
             }
             entry.overrides.shrink_to_fit();
             entry.terms.shrink_to_fit();

@@ -11,22 +11,14 @@ use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Stamp};
 
-/// The ids that an override applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OverrideScope {
-    Id,
-    Account,
-    Network,
-}
-
 /// An override in the list that a reload makes of all overrides.
 pub(crate) struct OverrideById<'a> {
     pub(crate) limit: LimitIndex,
     pub(crate) format: IdFormat,
     /// In normal form.
     pub(crate) id: &'a [u8],
-    /// Whether it applies to this id, or to all ids of an account or a network.
-    pub(crate) scope: OverrideScope,
+    /// Whether it applies to all ids of an account.
+    pub(crate) is_of_account: bool,
     pub(crate) tag: LimitTag,
 }
 
@@ -55,9 +47,6 @@ impl Limits {
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.stamp = Stamp::new(LimitIndex::new(at), number);
             entry.ends_ns.clear();
-            if entry.format == IdFormat::IpAddress {
-                entry.find_networks();
-            }
             if let Some(clocks) = clocks.filter(|_| entry.has_ends()) {
                 let ends = entry.terms.iter().map(|terms| end_on_clock(terms.expires, clocks));
                 entry.ends_ns = ends.collect();
@@ -102,11 +91,10 @@ impl Limits {
                 entries.push(Entry::unnamed());
                 continue;
             }
-            let mut entry = match self.by_name.remove(&old.name) {
+            let entry = match self.by_name.remove(&old.name) {
                 Some(index) => self.take_entry(index),
                 None => Entry::empty(&old.name, old.format),
             };
-            entry.compare_networks(old);
             // The end of an override is found anew on the limiter's clock, so an override may begin again.
             let is_same = entry.applies_as(old) && !entry.has_ends();
             let unchanged_since = if is_same { old.unchanged_since } else { number };
@@ -176,17 +164,13 @@ impl Limits {
     pub(crate) fn overrides_by_id(&self) -> impl Iterator<Item = OverrideById<'_>> {
         self.by_index().flat_map(|(limit, entry)| {
             entry.overrides.iter().map(move |(id, given)| {
-                let scope = match id.as_bytes() {
-                    id if format::is_account(entry.format, id) => OverrideScope::Account,
-                    id if format::is_network(entry.format, id) => OverrideScope::Network,
-                    _ => OverrideScope::Id,
-                };
+                let is_of_account = format::is_account(entry.format, id.as_bytes());
                 OverrideById {
                     limit,
                     format: entry.format,
                     id: id.as_bytes(),
-                    scope,
-                    tag: entry.tag_of(given.terms, scope == OverrideScope::Id),
+                    is_of_account,
+                    tag: entry.tag_of(given.terms, !is_of_account),
                 }
             })
         })

@@ -159,7 +159,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    pub(super) fn has_ended(&self, at: usize, now_ns: u64) -> bool {
+    fn has_ended(&self, at: usize, now_ns: u64) -> bool {
         self.ends_ns.get(at).is_some_and(|&end_ns| end_ns <= now_ns)
     }
 
@@ -169,19 +169,15 @@ impl Entry {
         if is_own { tag.of_own() } else { tag }
     }
 
-    /// Returns the terms of the id's own override, or of that of its account or of the smallest network around it, that have
-    /// not ended, and whether they are the id's own. `id` may also be an account or a network.
+    /// Returns the terms of the id's own override, or of its account's, that have not ended, and whether they are the id's own. `id` may
+    /// also be an account.
     fn overridden(&self, id: &[u8], now_ns: u64) -> Option<(TermsIndex, bool)> {
         let applies = |id: &[u8]| {
             let terms = self.overrides.get(id)?.terms;
             (!self.has_ended(terms.0 as usize, now_ns)).then_some(terms)
         };
-        if let Some(own) = applies(id) {
-            return Some((own, format::is_single(self.format, id)));
-        }
         let of_account = || applies(format::account_of(self.format, id)?);
-        let of_network =
-            || self.networks_around(id).find_map(|network| applies(network.as_bytes()));
-        Some((of_account().or_else(of_network)?, false))
+        let is_own = || !format::is_account(self.format, id);
+        applies(id).map(|own| (own, is_own())).or_else(|| Some((of_account()?, false)))
     }
 }

@@ -5,7 +5,6 @@ mod entries;
 mod explain;
 mod generation;
 mod lookup;
-mod networks;
 mod parts;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
@@ -36,9 +35,8 @@ use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
 pub use builder::LimitsBuilder;
 pub use entries::{LimitEntry, Location, OverrideEntry};
-pub(crate) use generation::{OverrideById, OverrideScope};
+pub(crate) use generation::OverrideById;
 pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
-use networks::Networks;
 pub(crate) use removal::LimitUse;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use sharing::sharing_faults;
@@ -122,8 +120,6 @@ pub(crate) struct Entry {
     pub(crate) unchanged_since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
-    /// The networks among `overrides`, if there are any.
-    networks: Option<Box<Networks>>,
 }
 
 /// A default of gcra as the fast path reads it: with one comparison, from neighbouring fields.
@@ -154,7 +150,7 @@ pub(crate) struct TermsIndex(u32);
 impl TermsIndex {
     /// # Panics
     ///
-    /// Panics above the number that a tag has room for, 268 million, which takes a file of as many lines.
+    /// Panics above the number that a tag has room for, 536 million, which takes a file of as many lines.
     fn new(at: usize) -> TermsIndex {
         assert!(
             at < LimitTag::MAX_NUMBERS,
@@ -338,7 +334,6 @@ impl Entry {
             since: 0,
             unchanged_since: 0,
             notes: HashMap::default(),
-            networks: None,
         }
     }
 

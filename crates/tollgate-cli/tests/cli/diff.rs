@@ -306,24 +306,3 @@ Own: changed
 ";
     assert!(exact.contains(part), "{exact}");
 }
-
-/// If the override of an address is removed, that of the smallest network around it applies.
-#[test]
-fn a_networks_override_stands_for_its_addresses() {
-    let dir = Sandbox::new();
-    let entry = |id: &str, burst| format!("A{id}: {{burst: {burst}, count: 1, period: 1s}}\n");
-    let default = "A: {burst: 5, count: 1, period: 1s, id: ipAddress}\n".to_owned();
-    let old = [default.clone(), entry(":10.0.0.0/8", 50), entry(":10.1.2.3", 10)].concat();
-    dir.put("old.yml", old);
-    dir.put("new.yml", [default, entry(":10.0.0.0/8", 100)].concat());
-    let expected = "\
-A: changed
-  overrides: 1 removed, 1 changed
-    ~ 10.0.0.0/8: burst 50 -> 100
-      for the network's addresses without an override of a smaller one
-      live buckets: a client that has used 40 of 50 will have used 80 of 100 (share)
-    - 10.1.2.3: burst 10, count 1, period 1s
-      live buckets: a client that has used 8 of 10 will have used 80 of 100 (share)
-";
-    assert_eq!(diff(&dir, "old.yml new.yml"), expected);
-}
