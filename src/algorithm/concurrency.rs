@@ -47,10 +47,10 @@ impl InFlight {
         }
     }
 
-    /// The same, but counted from this generation of limits on if no permit is out.
-    pub(crate) fn counting(self, generation: u64) -> InFlight {
-        match self.permits {
-            0 => InFlight { epoch: generation & InFlight::EPOCH_MASK, ..self },
+    /// The same, in the next epoch if the bucket has no word yet.
+    pub(crate) fn counting(self, word: u64, next_epoch: impl FnOnce() -> u64) -> InFlight {
+        match word {
+            0 => InFlight { epoch: next_epoch() & InFlight::EPOCH_MASK, ..self },
             _ => self,
         }
     }

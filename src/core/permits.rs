@@ -28,7 +28,7 @@ impl LimitsView<'_> {
         cost: u64,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
-        let generation = self.generation.number;
+        let next_epoch = || self.generation.tallies.of(key.key.limit).next_epoch();
         // Repeats only if the table was full, and the key had a bucket afterwards.
         loop {
             let decided = Cell::new(None);
@@ -36,7 +36,7 @@ impl LimitsView<'_> {
             let updated = self.inner.store.update(change, &self, |word| {
                 let decide = || {
                     let (before, elsewhere) = self.in_flight_of(key, word)?;
-                    Ok(rule.acquire(before, elsewhere, cost))
+                    Ok(rule.acquire(before.counting(word, next_epoch), elsewhere, cost))
                 };
                 let outcome: Result<_, Outdated> = decide();
                 decided.set(Some(outcome));
@@ -46,8 +46,10 @@ impl LimitsView<'_> {
                 Ok(()) => {}
                 Err(UpdateError::Outdated) => return Err(Outdated),
                 Err(UpdateError::TableFull) => {
+                    // One for both calls of `ask` with the same word.
+                    let epoch = next_epoch();
                     let ask = |word, _| {
-                        rule.acquire(InFlight::from_word(word).counting(generation), 0, cost)
+                        rule.acquire(InFlight::from_word(word).counting(word, || epoch), 0, cost)
                     };
                     match self.charge_at_cap(key, limit, now_ns, (ask, ask))? {
                         Some(spent) => return Ok(spent),
@@ -60,6 +62,13 @@ impl LimitsView<'_> {
         }
     }
 
+    /// Returns a word by which to look at a key: with all permits that count for it.
+    pub(super) fn all_in_flight(self, key: &StoreKey<'_>, word: u64) -> Result<u64, Outdated> {
+        let (before, elsewhere) = self.in_flight_of(key, word)?;
+        let permits = before.permits.saturating_add(elsewhere).min(Concurrency::MOST);
+        Ok(InFlight { permits, ..before }.word())
+    }
+
     /// Returns what the word of a key says is in flight, and how many permits of the overflow bucket count beside it.
     pub(crate) fn in_flight_of(
         self,
@@ -70,14 +79,14 @@ impl LimitsView<'_> {
         let is_new = word == 0;
         let may_have = (is_new || before.is_beside_overflow) && self.inner.overflow.has_overflow();
         if !may_have {
-            return Ok((before.counting(self.generation.number), 0));
+            return Ok((before, 0));
         }
         self.inner.overflow.fence();
         let overflow = self.generation.overflow_word(key.key.limit)?;
         let elsewhere = InFlight::from_word(overflow).permits;
         // Once none is out, the key has none of them.
         let before = InFlight { is_beside_overflow: elsewhere > 0, ..before };
-        Ok((before.counting(self.generation.number), elsewhere))
+        Ok((before, elsewhere))
     }
 }
 

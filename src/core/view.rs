@@ -158,7 +158,8 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// Computes a decision about `cost` units by `ask` on the word of `key`, and writes nothing.
+    /// Computes a decision by `ask` on the word of `key`, and writes nothing. A key without a bucket gets the decision of a full
+    /// table if there is no room for one, unless `cost` is 0.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,
@@ -173,9 +174,8 @@ impl<'g> LimitsView<'g> {
         {
             return Ok(decision);
         }
-        if let Some(rule) = limit.rule().concurrency() {
-            let (before, elsewhere) = self.in_flight_of(key, word.unwrap_or(0))?;
-            return Ok(rule.acquire(before, elsewhere, cost).decision);
+        if limit.rule().is_concurrency() {
+            return Ok(ask(self.all_in_flight(key, word.unwrap_or(0))?, now_ns).decision);
         }
         let is_known = word.is_some();
         let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;

@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     errors: Figure,
     /// The permits that are out.
     in_flight: Figure,
+    /// The epochs that counts of permits have begun.
+    epochs: Figure,
     /// The most permits of an id by default, if a caller has set it; else [`Tally::NOT_SET`].
     set_max: Figure,
     /// Spends that the limit's policy allowed and denied while its store did not answer.
@@ -100,6 +102,12 @@ impl Tally {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Returns an epoch that no count of the limit's permits has had.
+    pub(crate) fn next_epoch(&self) -> u64 {
+        // Relaxed: only that no two are the same matters.
+        self.epochs.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Sets the most permits of an id by default; `None`: as the limits say.
     pub(crate) fn set_max(&self, max: Option<u64>) {
         // Relaxed, here and below: a call decides by the old number or the new one, as if it had come before or after.
@@ -117,6 +125,7 @@ impl Tally {
             shadow_denied: Figure::new(0),
             errors: Figure::new(0),
             in_flight: Figure::new(0),
+            epochs: Figure::new(0),
             set_max: Figure::new(Tally::NOT_SET),
             without_store: Default::default(),
             handles: UserCount::new(),

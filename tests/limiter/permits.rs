@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use tollgate::batch::MemberMode;
 use tollgate::limits::{LimitMode, LimitOptions};
 use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
@@ -421,5 +422,72 @@ fn threads_never_hold_more_than_max() {
         assert_eq!(flights.total_in_flight(), 0);
         assert_eq!(flights.in_flight("hot").unwrap(), 0);
         assert!(is_allowed(&flights, "hot", MAX), "{engine:?}: all are back");
+    }
+}
+
+/// Flights lifted, beside Units.
+fn lifted() -> Limits {
+    let lifted = Limits::builder().limit("Flights", IdFormat::String, None).unwrap();
+    lifted.limit("Units", IdFormat::String, hourly(10)).unwrap().build()
+}
+
+/// A permit that came back while its limit was lifted stayed in the sum for good.
+#[test]
+fn total_lacks_what_a_lifted_limit_got_back() {
+    for engine in ENGINES {
+        let (limiter, flights, _) = with_flights(2, on(engine));
+        let [first, second] = [taken(&flights, "a", 1), taken(&flights, "b", 1)];
+        limiter.reload(lifted()).unwrap();
+        drop(first);
+        assert_eq!(flights.total_in_flight(), 1, "{engine:?}");
+        limiter.reload(limits(&[("Flights", at_most(2)), ("Units", hourly(10))])).unwrap();
+        drop(second);
+        assert_eq!(flights.total_in_flight(), 0, "{engine:?}");
+    }
+}
+
+/// By a reload that lifted the limit, and another: then `acquire` took units, and they never came back.
+#[test]
+fn lifted_permits_never_become_units() {
+    let (limiter, flights, _) = with_flights(2, LimiterOptions::default());
+    limiter.reload(lifted()).unwrap();
+    let units = limits(&[("Flights", hourly(5)), ("Units", hourly(10))]);
+    let error = limiter.reload(units).unwrap_err();
+    assert!(error.to_string().contains("concurrency cannot become gcra"), "{error}");
+    assert!(limiter.limit("Flights").is_err() && limiter.concurrency("Flights").is_ok());
+    limiter.reload(limits(&[("Flights", at_most(1)), ("Units", hourly(10))])).unwrap();
+    let held = taken(&flights, "a", 1);
+    assert!(!is_allowed(&flights, "a", 1));
+    drop(held);
+}
+
+/// A batch looked at permits at a cost of 0, so a member that only checks never denied it.
+#[test]
+fn member_that_checks_denies_without_permits() {
+    for engine in ENGINES {
+        let (limiter, flights, units) = with_flights(2, on(engine));
+        let held = taken(&flights, "a", 1);
+        let checks = |permits| flights.member("a").cost(permits).mode(MemberMode::CheckOnly);
+        let batch = |permits| limiter.batch(&[checks(permits), units.member("a")]).spend_estimate();
+        let (denied, none) = batch(2).unwrap();
+        assert_eq!((denied.denied_by(), denied.remaining()), (Some(0), Some(1)), "{engine:?}");
+        assert!(none.is_none() && batch(1).unwrap().0.allowed());
+        assert_eq!(limiter.batch(&[checks(2)]).check().unwrap().denied_by(), Some(0));
+        assert_eq!((units.check("a", 0).unwrap().remaining(), held.count()), (Some(9), 1));
+    }
+}
+
+/// The reload compared the default of another limit.
+#[test]
+fn set_max_outlasts_reloads_of_other_limits() {
+    for engine in ENGINES {
+        let of = |units, max| limits(&[("Aunits", hourly(units)), ("Flights", at_most(max))]);
+        let (limiter, _) = limiter_with(of(10, 2), on(engine));
+        let flights = limiter.concurrency("Flights").unwrap();
+        flights.set_max(4);
+        limiter.reload(of(11, 2)).unwrap();
+        assert_eq!(flights.max(), Some(4), "{engine:?}");
+        limiter.reload(of(11, 3)).unwrap();
+        assert_eq!(flights.max(), Some(3), "{engine:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tollgate::batch::MemberMode;
 use tollgate::limits::{Applies, LimitMode, LimitOptions, OverrideOptions};
-use tollgate::{IdFormat, KeyedLimit, LimiterOptions, Limits};
+use tollgate::{IdFormat, KeyedLimit, Limit, LimiterOptions, Limits};
 
 use super::support::{ENGINES, hourly, limiter, limiter_with, seconds, sweep_all};
 
@@ -164,5 +164,30 @@ fn explain_names_the_override() {
         assert_eq!(explained.comment.as_deref(), Some("our probes"));
         let decision = explained.call.unwrap().decision.unwrap();
         assert!(decision.allowed() && decision.remaining().is_none(), "{engine:?}");
+    }
+}
+
+/// The limit is lifted from the end of the id's override to that of its account's. What was taken before counted back in what
+/// was taken after, because both were of one generation of limits.
+#[test]
+fn permits_lifted_between_two_ends_begin_anew() {
+    for engine in ENGINES {
+        let at_most = |max| Limit::concurrency(max).unwrap();
+        let ends = |s| OverrideOptions::default().expires(SystemTime::now() + seconds(s));
+        let limits = Limits::builder().limit("Flights", IdFormat::RegIdDomain, at_most(2)).unwrap();
+        let limits = limits.override_with("Flights", "7:a.com", at_most(3), ends(60)).unwrap();
+        let limits = limits.override_with("Flights", "7", None, ends(120)).unwrap().build();
+        let (limiter, hand) = limiter_with(limits, LimiterOptions::default().engine(engine));
+        let flights = limiter.concurrency("Flights").unwrap();
+        let before = flights.acquire("7:a.com", 3).unwrap().1;
+        hand.advance(seconds(90));
+        assert_eq!(flights.limit_for("7:a.com").unwrap(), None, "{engine:?}");
+        hand.advance(seconds(60));
+        let after = flights.acquire("7:a.com", 2).unwrap().1;
+        assert!(before.is_some() && after.is_some());
+        drop(before);
+        assert_eq!(flights.in_flight("7:a.com").unwrap(), 2, "{engine:?}");
+        drop(after);
+        assert_eq!((flights.in_flight("7:a.com").unwrap(), flights.total_in_flight()), (0, 0));
     }
 }

@@ -82,9 +82,9 @@ impl Drop for Closed {
 /// Returns the limits of what is in flight whose default changes, which ends the [maximum that a caller has
 /// set](crate::ConcurrencyLimit::set_max).
 pub(super) fn changed_permits(before: &Generation, after: &Limits) -> Vec<LimitIndex> {
-    let default = |limits: &Limits, index| limits.limit_at(limits.default_tag(index)?).cloned();
+    // By the entries: the new limits have no tags yet.
     let changed = after.by_index().filter(|(index, entry)| {
-        entry.counts_in_flight() && default(&before.limits, *index) != default(after, *index)
+        entry.counts_in_flight() && before.limits.entry(*index).default != entry.default
     });
     changed.map(|(index, _)| index).collect()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use crate::algorithm::rule::Rule;
 use crate::core::reloads::Reloaded;
 use crate::error::{Error, ErrorKind};
 use crate::limit::carry_over::CarryOver;
@@ -177,16 +178,20 @@ fn check_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error>
     for (_, entry) in new.by_index() {
         // Buckets of ids in another format are not carried over.
         let before = old.by_name_of(entry).filter(|before| before.format == entry.format);
-        let (before, after) = (before.and_then(Entry::any_limit), entry.any_limit());
-        let (Some(before), Some(after)) = (before, after) else { continue };
-        let (from, to) = (before.algorithm(), after.algorithm());
-        if before.rule().is_concurrency() != after.rule().is_concurrency() {
+        // A limit that is lifted has the algorithm of permits if its handles take permits.
+        let algorithms = (before.and_then(|before| before.algorithm), entry.algorithm);
+        if let (Some(from), Some(to)) = algorithms
+            && (from == Rule::CONCURRENCY) != (to == Rule::CONCURRENCY)
+        {
             let text = format!(
                 "{}: {from} cannot become {to}, because permits are no units; give the limit another name",
                 entry.name
             );
             return Err(Error::new(ErrorKind::Limit, text));
         }
+        let (before, after) = (before.and_then(Entry::any_limit), entry.any_limit());
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        let (from, to) = (before.algorithm(), after.algorithm());
         if debt != CarryOver::Afresh && (is_custom(before) || is_custom(after)) && from != to {
             let text = format!(
                 "{}: {to} cannot read the debts that its buckets have by {from}; reload with CarryOver::Afresh, or give the limit another name",

@@ -402,9 +402,8 @@ impl Claim {
         let (inner, key) = (&*by.limiter.inner, self.key.as_ref());
         let Some(charged) = self.charged(by) else { return };
         inner.with_view(|view| {
-            let is_same =
-                view.generation.limits.entry_of(key.limit, by.generation).counts_in_flight();
-            if is_same {
+            // Also if the limit is lifted by now: its figure outlasts that, but not the name.
+            if !view.generation.limits.entry_of(key.limit, by.generation).name.is_empty() {
                 view.generation.tallies.of(key.limit).count_in_flight(self.cost.wrapping_neg());
             }
             Ok(())

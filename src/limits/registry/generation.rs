@@ -91,10 +91,14 @@ impl Limits {
                 entries.push(Entry::unnamed());
                 continue;
             }
-            let entry = match self.by_name.remove(&old.name) {
+            let mut entry = match self.by_name.remove(&old.name) {
                 Some(index) => self.take_entry(index),
                 None => Entry::empty(&old.name, old.format),
             };
+            if entry.algorithm.is_none() && old.counts_in_flight() {
+                // Handles that take permits are of another type. So a limit that is lifted cannot count units later.
+                entry.algorithm = old.algorithm;
+            }
             // The end of an override is found anew on the limiter's clock, so an override may begin again.
             let is_same = entry.applies_as(old) && !entry.has_ends();
             let unchanged_since = if is_same { old.unchanged_since } else { number };
