@@ -5,6 +5,7 @@
 //! answers like one that does not exist.
 
 pub(crate) mod concurrency;
+pub(crate) mod demand;
 pub(crate) mod factor;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;

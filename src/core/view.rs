@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Outcome;
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
@@ -159,55 +160,57 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// Computes a decision about `cost` units by `ask` on the word of `key`, and writes nothing.
+    /// Computes the decision about a spend of `demand` by `ask` on the word of `key`, and writes nothing.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,
-        (limit, cost): (&Limit, u64),
+        (limit, demand): (&Limit, Demand),
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         let word = self.inner.store.look(key, &self)?;
         if word.is_none()
-            && cost > 0
+            && demand.cost > 0
             && let Some(decision) = self.look_at_cap(key, limit, now_ns, &ask)
         {
             return Ok(decision);
         }
         if let Some(rule) = limit.rule().concurrency() {
             let (before, elsewhere) = self.in_flight_of(key, word.unwrap_or(0))?;
-            return Ok(rule.acquire(before, elsewhere, cost).decision);
+            return Ok(rule.acquire(before, elsewhere, demand).decision);
         }
         let is_known = word.is_some();
         let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;
         let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
-        let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && decision.allowed() && cost > 0);
+        let is_charged = decision.allowed() && demand.cost > 0;
+        let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && is_charged);
         // A spend would charge the overflow bucket, whose next call is decided as of the same time.
         let has_room = || self.inner.store.room_in_ns(key.tag, now_ns, &self) == Some(0);
         let gcra = gcra.filter(|_| is_known || has_room());
         Ok(gcra.map_or(decision, |gcra| {
-            gcra.decision_after(gcra.charge(word, at_ns, cost).spent_ns, now_ns, cost)
+            let spent_ns = gcra.charge(word, at_ns, demand.cost).spent_ns;
+            gcra.decision_after(spent_ns, now_ns, demand.needed())
         }))
     }
 
-    /// Charges `cost` units if the bucket has them. Returns the decision, the charge and its bucket.
+    /// Charges units if the bucket has them and those that must be left. Returns the decision, the charge and its bucket.
     pub(crate) fn spend(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        cost: u64,
+        demand: Demand,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
         if let Some(rule) = limit.rule().concurrency() {
-            return self.acquire(key, (limit, rule), cost, now_ns);
+            return self.acquire(key, (limit, rule), demand, now_ns);
         }
-        let mut spent =
-            self.charge(key, limit, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?;
+        let ask = |word, at_ns| limit.rule().spend_leaving(word, at_ns, demand);
+        let mut spent = self.charge(key, limit, now_ns, ask)?;
         if let (Some(gcra), Some(charge)) = (limit.rule().gcra(), spent.charge)
             && charge.now_ns > now_ns
             && spent.to == ChargedTo::OwnCell
         {
-            spent.decision = gcra.decision_after(charge.word, now_ns, cost);
+            spent.decision = gcra.decision_after(charge.word, now_ns, demand.needed());
         }
         Ok(spent)
     }
@@ -283,7 +286,7 @@ impl<'g> LimitsView<'g> {
                 Ok(ask(word, at_ns).decision.seen_earlier(at_ns - now_ns))
             }
             Err(UpdateError::Outdated) => Err(Outdated),
-            Err(UpdateError::TableFull) => self.look(key, (limit, 0), now_ns, ask),
+            Err(UpdateError::TableFull) => self.look(key, (limit, Demand::NOTHING), now_ns, ask),
         }
     }
 
@@ -324,7 +327,7 @@ impl<'g> LimitsView<'g> {
         let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
         // Without units nothing is refunded, and vacant places stay.
         if cost == 0 {
-            self.look(key, (limit, 0), now_ns, ask)
+            self.look(key, (limit, Demand::NOTHING), now_ns, ask)
         } else {
             self.refund_by(key, limit, now_ns, ask)
         }

@@ -250,7 +250,10 @@ fn find<'g>(
 /// Whether the member is charged by its limit alone, and can deny the batch.
 #[inline(always)]
 fn is_plain(member: &Member<'_>) -> bool {
-    member.mode == MemberMode::CheckAndSpend && member.factor == Factor::ONE && member.cost > 0
+    member.mode == MemberMode::CheckAndSpend
+        && member.factor == Factor::ONE
+        && member.leave == 0
+        && member.cost > 0
 }
 
 /// Returns the members in the order of their keys. `None` if two of them name one bucket.

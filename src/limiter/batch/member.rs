@@ -64,6 +64,8 @@ pub struct Member<'a> {
     pub(crate) cost: u64,
     pub(crate) mode: MemberMode,
     pub(crate) factor: Factor,
+    /// The units that the bucket must have left.
+    pub(crate) leave: u64,
 }
 
 impl<'a> Member<'a> {
@@ -100,6 +102,26 @@ impl<'a> Member<'a> {
     /// ```
     pub fn factor(self, factor: Factor) -> Member<'a> {
         Member { factor, ..self }
+    }
+
+    /// Sets the units that the bucket must have left after the cost, else the member denies the batch; see
+    /// [`KeyedLimit::leaving`]. The batch charges the cost alone, and its refund gives that back. Default: 0.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?; // a burst of 5
+    /// let members = [users.member("alice").cost(2).leaving(3)];
+    /// assert_eq!(limiter.batch(&members).spend()?.remaining(), Some(3));
+    /// assert_eq!(limiter.batch(&members).spend()?.denied_by(), Some(0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn leaving(self, leave: u64) -> Member<'a> {
+        Member { leave, ..self }
     }
 
     /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
@@ -140,6 +162,6 @@ impl KeyedLimit {
     /// ```
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
         let (id, mode) = (id.into(), MemberMode::default());
-        Member { handle: self, id, cost: 1, mode, factor: Factor::ONE }
+        Member { handle: self, id, cost: 1, mode, factor: Factor::ONE, leave: 0 }
     }
 }
