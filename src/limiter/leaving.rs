@@ -95,7 +95,7 @@ impl<'h> LeavingLimit<'h> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.call(id.into(), Call::SpendLeaving(Demand { cost, leave: self.leave }))
+        self.call(id.into(), Call::SpendLeaving(&Demand { cost, leave: self.leave }))
     }
 
     /// Returns the decision that a [`spend`](LeavingLimit::spend) would get, and charges nothing.
@@ -117,7 +117,7 @@ impl<'h> LeavingLimit<'h> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.call(id.into(), Call::CheckLeaving(Demand { cost, leave: self.leave }))
+        self.call(id.into(), Call::CheckLeaving(&Demand { cost, leave: self.leave }))
     }
 
     /// Makes a member of a [batch](crate::Limiter::batch) that must leave the units: check-and-spend, at a cost of 1.
@@ -132,7 +132,7 @@ impl<'h> LeavingLimit<'h> {
         self.limit.member(id).leaving(self.leave)
     }
 
-    fn call(&self, id: Id<'_>, call: Call) -> Result<Decision, Error> {
+    fn call(&self, id: Id<'_>, call: Call<'_>) -> Result<Decision, Error> {
         let ScaledLimit { handle, factor } = self.limit;
         Ok(handle.call_for_units(id, factor, call)?.decision)
     }

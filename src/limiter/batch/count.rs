@@ -45,10 +45,10 @@ fn would_deny(inner: &LimiterState, member: &Prepared<'_>, now_ns: u64) -> bool 
         // A shadow limit tries other numbers, and has no blocks.
         Trial::ShadowBeside if member.decision.blocked() => false,
         Trial::ShadowBeside if member.mode == MemberMode::CheckOnly => {
-            call_shadow(inner, member, Call::CheckLeaving(member.demand()), now_ns)
+            call_shadow(inner, member, Call::CheckLeaving(&member.demand()), now_ns)
         }
         Trial::ShadowBeside => {
-            call_shadow(inner, member, Call::SpendLeaving(member.demand()), now_ns)
+            call_shadow(inner, member, Call::SpendLeaving(&member.demand()), now_ns)
         }
     }
 }

@@ -62,10 +62,36 @@ pub struct Member<'a> {
     pub(crate) handle: &'a KeyedLimit,
     pub(crate) id: Id<'a>,
     pub(crate) cost: u64,
-    pub(crate) mode: MemberMode,
+    pub(crate) terms: Terms,
     pub(crate) factor: Factor,
-    /// The units that the bucket must have left.
-    pub(crate) leave: u64,
+}
+
+/// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults: the fast
+/// path has no other member, and pays for no field that it does not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Terms {
+    Default,
+    Other { mode: MemberMode, leave: u64 },
+}
+
+impl Terms {
+    #[inline]
+    fn new(mode: MemberMode, leave: u64) -> Terms {
+        match (mode, leave) {
+            (MemberMode::CheckAndSpend, 0) => Terms::Default,
+            _ => Terms::Other { mode, leave },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mode(self) -> MemberMode {
+        if let Terms::Other { mode, .. } = self { mode } else { MemberMode::CheckAndSpend }
+    }
+
+    #[inline]
+    pub(crate) fn leave(self) -> u64 {
+        if let Terms::Other { leave, .. } = self { leave } else { 0 }
+    }
 }
 
 impl<'a> Member<'a> {
@@ -121,7 +147,7 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn leaving(self, leave: u64) -> Member<'a> {
-        Member { leave, ..self }
+        Member { terms: Terms::new(self.terms.mode(), leave), ..self }
     }
 
     /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
@@ -142,7 +168,7 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn mode(self, mode: MemberMode) -> Member<'a> {
-        Member { mode, ..self }
+        Member { terms: Terms::new(mode, self.terms.leave()), ..self }
     }
 }
 
@@ -161,7 +187,7 @@ impl KeyedLimit {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
-        let (id, mode) = (id.into(), MemberMode::default());
-        Member { handle: self, id, cost: 1, mode, factor: Factor::ONE, leave: 0 }
+        let (id, terms) = (id.into(), Terms::Default);
+        Member { handle: self, id, cost: 1, terms, factor: Factor::ONE }
     }
 }

@@ -349,7 +349,7 @@ impl<'a> Batch<'a> {
     fn give_each(
         &self,
         needs: Needs,
-        shadow_call: impl Fn(&Prepared<'_>) -> Call,
+        shadow_call: impl Fn(&Prepared<'_>) -> Call<'static>,
         give: impl Fn(
             LimitsView<'_>,
             &StoreKey<'_>,

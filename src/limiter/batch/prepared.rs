@@ -144,7 +144,8 @@ fn prepare<'a>(
     member: &Member<'a>,
     scratch: &'a mut Scratch,
 ) -> Result<Option<Prepared<'a>>, Error> {
-    let Member { handle, id, cost, mode, factor, leave } = *member;
+    let Member { handle, id, cost, terms, factor } = *member;
+    let (mode, leave) = (terms.mode(), terms.leave());
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
     let entry = view.generation.limits.entry(handle.index);
     let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {

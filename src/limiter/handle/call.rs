@@ -13,7 +13,7 @@ use crate::store::{Outdated, StoreKey};
 ///
 /// The fast path is compiled for each kind of call: where it begins the variant is known, and its methods are inlined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum Call<'d> {
     Spend(u64),
     Check(u64),
     Refund(u64),
@@ -23,10 +23,12 @@ pub(crate) enum Call {
     /// Spends all units but these.
     Drain(u64),
     /// Spends units if others are left after it. The slow path decides it.
-    SpendLeaving(Demand),
+    SpendLeaving(&'d Demand),
     /// The check of a [`Call::SpendLeaving`].
-    CheckLeaving(Demand),
+    CheckLeaving(&'d Demand),
 }
+
+const _: () = assert!(size_of::<Call<'_>>() <= 16, "the fast path passes a call in two registers");
 
 /// The decision of a call, and the units that it has charged or returned.
 #[derive(Clone, Copy)]
@@ -38,12 +40,12 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// No limit applies.
-    pub(super) fn unlimited(call: Call) -> Ran {
+    pub(super) fn unlimited(call: Call<'_>) -> Ran {
         Ran { decision: Decision::UNLIMITED, units: call.most() }
     }
 }
 
-impl Call {
+impl Call<'_> {
     /// Returns the units that the bucket must have, or that are returned; a reset has none.
     #[inline(always)]
     pub(crate) fn cost(self) -> u64 {
@@ -58,7 +60,7 @@ impl Call {
     /// Returns the units that the call charges and those that it must leave.
     pub(crate) fn demand(self) -> Demand {
         match self {
-            Call::SpendLeaving(demand) | Call::CheckLeaving(demand) => demand,
+            Call::SpendLeaving(demand) | Call::CheckLeaving(demand) => *demand,
             _ => self.cost().into(),
         }
     }
@@ -72,7 +74,7 @@ impl Call {
     }
 
     /// Returns the same call for another number of units. It leaves none.
-    pub(crate) fn with_cost(self, cost: u64) -> Call {
+    pub(crate) fn with_cost(self, cost: u64) -> Self {
         match self {
             Call::Spend(_) | Call::SpendLeaving(_) => Call::Spend(cost),
             Call::Check(_) | Call::CheckLeaving(_) => Call::Check(cost),
@@ -113,9 +115,9 @@ impl Call {
             Call::Reset => rule.reset(word, now_ns),
             Call::SpendUpTo(most) => rule.spend_up_to(word, now_ns, most.min(limit.burst())).1,
             Call::Drain(leave) => rule.drain(word, now_ns, leave),
-            Call::SpendLeaving(demand) => rule.spend_leaving(word, now_ns, demand),
+            Call::SpendLeaving(demand) => rule.spend_leaving(word, now_ns, *demand),
             Call::CheckLeaving(demand) => {
-                Outcome { word: None, ..rule.spend_leaving(word, now_ns, demand) }
+                Outcome { word: None, ..rule.spend_leaving(word, now_ns, *demand) }
             }
         }
     }
@@ -136,10 +138,10 @@ impl Call {
                 view.look(key, (limit, Demand::NOTHING), now_ns, ask)?
             }
             Call::CheckLeaving(demand) | Call::SpendLeaving(demand @ Demand { cost: 0, .. }) => {
-                view.look(key, (limit, demand), now_ns, ask)?
+                view.look(key, (limit, *demand), now_ns, ask)?
             }
             Call::Spend(cost) => view.spend(key, limit, cost.into(), now_ns)?.decision,
-            Call::SpendLeaving(demand) => view.spend(key, limit, demand, now_ns)?.decision,
+            Call::SpendLeaving(demand) => view.spend(key, limit, *demand, now_ns)?.decision,
             Call::Refund(cost) => view.refund(key, limit, cost, now_ns)?,
             Call::Reset => view.reset(key, limit, now_ns)?,
             Call::SpendUpTo(most) => {

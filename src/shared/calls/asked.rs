@@ -162,8 +162,8 @@ impl Counted {
             Trial::ShadowBeside => {
                 let demand = Demand { cost: self.cost, leave: self.leave };
                 let call = match self.mode {
-                    MemberMode::CheckOnly => Call::CheckLeaving(demand),
-                    _ => Call::SpendLeaving(demand),
+                    MemberMode::CheckOnly => Call::CheckLeaving(&demand),
+                    _ => Call::SpendLeaving(&demand),
                 };
                 inner.in_shadow(key, self.factor, call, inner.clock.now_ns())
             }
