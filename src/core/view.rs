@@ -175,6 +175,30 @@ impl<'g> LimitsView<'g> {
         {
             return Ok(decision);
         }
+        self.look_at_word(key, word, (limit, demand), now_ns, ask)
+    }
+
+    /// Like [`look`](LimitsView::look) for a call that makes no bucket: whether the table has room for one is not asked.
+    pub(crate) fn look_at_bucket(
+        self,
+        key: &StoreKey<'_>,
+        demanded: (&Limit, Demand),
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
+        let word = self.inner.store.look(key, &self)?;
+        self.look_at_word(key, word, demanded, now_ns, ask)
+    }
+
+    /// Computes the decision from the word of the key's bucket, if it has one.
+    fn look_at_word(
+        self,
+        key: &StoreKey<'_>,
+        word: Option<u64>,
+        (limit, demand): (&Limit, Demand),
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
         if let Some(rule) = limit.rule().concurrency() {
             let (before, elsewhere) = self.in_flight_of(key, word.unwrap_or(0))?;
             return Ok(rule.acquire(before, elsewhere, demand).decision);

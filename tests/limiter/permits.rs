@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use tollgate::batch::MemberMode;
 use tollgate::limits::{LimitMode, LimitOptions};
 use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
@@ -421,5 +422,28 @@ fn threads_never_hold_more_than_max() {
         assert_eq!(flights.total_in_flight(), 0);
         assert_eq!(flights.in_flight("hot").unwrap(), 0);
         assert!(is_allowed(&flights, "hot", MAX), "{engine:?}: all are back");
+    }
+}
+
+#[test]
+fn check_only_member_denies_if_too_few_are_left() {
+    for engine in ENGINES {
+        let (limiter, flights, units) = with_flights(2, on(engine));
+        let out = taken(&flights, "a", 1);
+        let batch_of = |permits: u64, leave: u64| {
+            let flights = flights.member("a").cost(permits).leaving(leave);
+            let members = [flights.mode(MemberMode::CheckOnly), units.member("a")];
+            let batch = limiter.batch(&members);
+            let checked = batch.check().unwrap();
+            let (decision, _) = batch.spend_estimate().unwrap();
+            assert_eq!(checked.allowed(), decision.allowed(), "{engine:?} {permits} {leave}");
+            decision.denied_by()
+        };
+        assert_eq!((batch_of(1, 0), batch_of(0, 1)), (None, None));
+        assert_eq!((batch_of(2, 0), batch_of(1, 1), batch_of(0, 2)), (Some(0), Some(0), Some(0)));
+        assert_eq!(units.check("a", 0).unwrap().remaining(), Some(8), "{engine:?}");
+        assert_eq!(flights.in_flight("a").unwrap(), 1, "a check takes none");
+        drop(out);
+        assert_eq!(batch_of(2, 0), None);
     }
 }

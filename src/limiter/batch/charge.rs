@@ -52,9 +52,13 @@ pub(crate) fn look(
             Some(left_ns) => view.denied_by_block(key, limit, demand.needed(), now_ns, left_ns)?,
             None => {
                 let ask = |word, at_ns| limit.rule().spend_leaving(word, at_ns, demand);
-                let is_charged = looks == Looks::AtRoom && member.is_to_be_charged();
-                let looked = if is_charged { demand } else { Demand::NOTHING };
-                view.look(key, (limit, looked), now_ns, ask)?
+                if looks == Looks::AtRoom && member.is_to_be_charged() {
+                    view.look(key, (limit, demand), now_ns, ask)?
+                } else {
+                    // Other rules are asked by `ask` alone.
+                    let demand = if member.is_of_permits() { demand } else { Demand::NOTHING };
+                    view.look_at_bucket(key, (limit, demand), now_ns, ask)?
+                }
             }
         };
     }
