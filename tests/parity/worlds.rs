@@ -40,6 +40,8 @@ pub(crate) struct Features {
     pub(crate) back: bool,
     pub(crate) switch: bool,
     pub(crate) blocks: bool,
+    /// Spends, checks and members of batches leave units.
+    pub(crate) leaves: bool,
     /// How many quarters of the ids are used.
     pub(crate) ids: u64,
     /// One id, short intervals and small steps, so that calls often meet.
@@ -69,6 +71,7 @@ impl Features {
             back: often() && often(),
             switch: often() && often() && often(),
             blocks: often(),
+            leaves: often(),
             ids,
             dense: false,
             sharing: &[],
@@ -190,7 +193,7 @@ impl Generator {
             let has_factor = self.features.factors && self.random.chance(1, 6);
             let factor =
                 if has_factor { self.random.pick(&[500_000, LARGEST_FACTOR]) } else { ONE };
-            return Call { limit: 0, id: 0, cost, factor };
+            return Call { limit: 0, id: 0, cost, factor, leave: 0 };
         }
         let limit = self.random.below(KNOWN.len() as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
@@ -204,7 +207,14 @@ impl Generator {
         let has_factor = self.features.factors && self.random.chance(1, 4);
         let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
         let factor = if has_factor { self.random.pick(&factors) } else { ONE };
-        Call { limit, id, cost, factor }
+        Call { limit, id, cost, factor, leave: 0 }
+    }
+
+    /// A call that may have to leave units.
+    pub(crate) fn leaving_call(&mut self) -> Call {
+        let leaves = self.features.leaves && self.random.chance(1, 3);
+        let leave = if leaves { self.random.pick(&[1, 1, 2, 3, 4, 6, 11]) } else { 0 };
+        Call { leave, ..self.call() }
     }
 
     /// The time of a block; `None`: the end of one.
@@ -241,7 +251,7 @@ impl Generator {
     pub(crate) fn any_batch(&mut self) -> (BatchCall, Vec<(Call, MemberMode)>) {
         let length = self.random.within(0, 5);
         let mut members: Vec<(Call, MemberMode)> =
-            (0..length).map(|_| (self.call(), self.random.pick(&MODES))).collect();
+            (0..length).map(|_| (self.leaving_call(), self.random.pick(&MODES))).collect();
         if !self.random.chance(1, 10) {
             // Most batches name no bucket twice and have small costs.
             members.sort_by_key(|(call, _)| (call.limit, call.id));
