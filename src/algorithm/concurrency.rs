@@ -10,8 +10,8 @@
 //! and a bucket is also dropped if a reload or the end of an override lifts its limit. The next word of the key begins a new
 //! epoch, so a permit from before changes nothing in it. Time does not matter.
 
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::demand::Demand;
-use crate::algorithm::rule::ChargeMark;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 

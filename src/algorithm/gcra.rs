@@ -4,7 +4,7 @@
 //! is full again. `now_ns` is from 1 to [`MAX_NOW_NS`], and a burst offset is at most 2^62 ns. So a TAT that is written
 //! is at most 2^63 - 1, and no sum below wraps.
 
-use crate::algorithm::rule::ChargeMark;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;

@@ -426,7 +426,7 @@ fn threads_never_hold_more_than_max() {
 }
 
 #[test]
-fn check_only_member_denies_if_too_few_are_left() {
+fn check_only_member_denies_without_enough_permits() {
     for engine in ENGINES {
         let (limiter, flights, units) = with_flights(2, on(engine));
         let out = taken(&flights, "a", 1);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::Outcome;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::rule::ChargeMark;
 use crate::core::generation::Generation;
 use crate::core::places::Place;
 use crate::core::returns::ReturnableCharge;
