@@ -227,7 +227,7 @@ impl Bucket {
     #[inline]
     fn check_cost(&self, cost: u64) -> Result<(), Error> {
         if cost > self.limit.burst() {
-            return Err(self.limit.cost_error(cost, None));
+            return Err(self.limit.cost_error(cost.into(), None));
         }
         Ok(())
     }

@@ -327,6 +327,12 @@ impl Decision {
         }
     }
 
+    /// Returns the decision with the wait of another: none if that one allows its call.
+    pub(crate) fn with_wait_of(self, other: &Decision) -> Decision {
+        let retry_in_ns = if other.allowed() { 0 } else { other.retry_in_ns };
+        Decision { retry_in_ns, ..self }
+    }
+
     /// Turns a denial into an allowance with the same figures: the answer of a limit in shadow mode.
     #[inline]
     pub(crate) fn in_shadow(self) -> Decision {

@@ -270,6 +270,7 @@ pub use error::Error;
 pub use limit::Limit;
 pub use limiter::Limiter;
 pub use limiter::handle::KeyedLimit;
+pub use limiter::leaving::LeavingLimit;
 pub use limiter::options::LimiterOptions;
 pub use limiter::permits::{ConcurrencyLimit, Permit};
 pub use limiter::scaled::ScaledLimit;

@@ -10,7 +10,8 @@
 //! and a bucket is also dropped if a reload or the end of an override lifts its limit. The next word of the key begins a new
 //! epoch, so a permit from before changes nothing in it. Time does not matter.
 
-use crate::algorithm::rule::ChargeMark;
+use crate::algorithm::charge_mark::ChargeMark;
+use crate::algorithm::demand::Demand;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
 
@@ -67,18 +68,19 @@ impl Concurrency {
     /// The most permits of a bucket.
     pub(crate) const MOST: u64 = (1 << 24) - 1;
 
-    /// Decides about `cost` permits beside `elsewhere` permits that the key may have in another bucket. An allowed call counts
+    /// Decides about permits beside `elsewhere` permits that the key may have in another bucket. An allowed call counts
     /// its permits in `before`.
-    pub(crate) fn acquire(&self, before: InFlight, elsewhere: u64, cost: u64) -> Outcome {
+    pub(crate) fn acquire(&self, before: InFlight, elsewhere: u64, demand: Demand) -> Outcome {
+        let (cost, needed) = (demand.cost, demand.needed());
         let used = before.permits.saturating_add(elsewhere);
-        let after = used.saturating_add(cost);
-        let Some(remaining) = u64::from(self.max).checked_sub(after) else {
-            let left = (u64::from(self.max).saturating_sub(used), 1);
-            return Outcome { word: None, decision: self.decision(false, left, cost, used) };
-        };
+        let left = u64::from(self.max).saturating_sub(used);
+        if used.saturating_add(needed) > self.max.into() {
+            return Outcome { word: None, decision: self.decision(false, (left, 1), needed, used) };
+        }
         let permits = before.permits.saturating_add(cost);
         let word = (cost > 0).then(|| InFlight { permits, ..before }.word());
-        Outcome { word, decision: self.decision(true, (remaining, 1), cost, after) }
+        let (left, used) = (left.saturating_sub(cost), used.saturating_add(cost));
+        Outcome { word, decision: self.decision(true, (left, 1), needed, used) }
     }
 
     fn decision(&self, allowed: bool, left: (u64, u64), cost: u64, used: u64) -> Decision {
@@ -102,7 +104,7 @@ impl Concurrency {
 
 impl Algorithm for Concurrency {
     fn spend(&self, word: u64, _now_ns: u64, cost: u64) -> Outcome {
-        self.acquire(InFlight::from_word(word), 0, cost)
+        self.acquire(InFlight::from_word(word), 0, cost.into())
     }
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {

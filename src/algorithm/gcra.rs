@@ -4,7 +4,7 @@
 //! is full again. `now_ns` is from 1 to [`MAX_NOW_NS`], and a burst offset is at most 2^62 ns. So a TAT that is written
 //! is at most 2^63 - 1, and no sum below wraps.
 
-use crate::algorithm::rule::ChargeMark;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;
@@ -97,8 +97,8 @@ impl Gcra {
         Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns)
     }
 
-    /// Computes the decision of an allowed charge of `cost` units that wrote `tat_ns` as of a later time than `now_ns`,
-    /// the caller's. The next call decides by `now_ns`.
+    /// Computes the decision of an allowed charge that wrote `tat_ns` as of a later time than `now_ns`, the caller's. The
+    /// next call, which needs `cost` units, decides by `now_ns`.
     pub(crate) fn decision_after(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Decision {
         let (limit_ns, next_ns) =
             (now_ns + self.burst_offset_ns, tat_ns + self.emission_interval_ns * cost);

@@ -4,10 +4,13 @@
 //! never 0 and its top bit is clear. As an argument, 0 stands for a bucket that was never charged, and a full bucket
 //! answers like one that does not exist.
 
+pub(crate) mod charge_mark;
 pub(crate) mod concurrency;
+pub(crate) mod demand;
 pub(crate) mod factor;
 pub(crate) mod gcra;
 pub(crate) mod leaky_bucket;
+mod leaving;
 pub(crate) mod rule;
 pub(crate) mod timed_count;
 pub(crate) mod window;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "http")]
 use std::time::Duration;
 
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::concurrency::{Concurrency, InFlight};
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
@@ -25,11 +26,6 @@ pub(crate) enum Rule {
     Concurrency(Concurrency),
     Custom(Arc<dyn Algorithm>),
 }
-
-/// What a return of units needs to know of their charge: of gcra the interval in ns by which they were charged, of a fixed
-/// window its start in ms, of permits their epoch, else 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ChargeMark(pub(crate) u64);
 
 const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::algorithm::concurrency::{Concurrency, InFlight};
+use crate::algorithm::demand::Demand;
 use crate::core::returns::ReturnableCharge;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::LimiterState;
@@ -14,7 +15,7 @@ use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 impl LimitsView<'_> {
-    /// Takes `cost` permits if they are there.
+    /// Takes permits if they are there, and those that must be left.
     ///
     /// A key without room has permits of the limit's overflow bucket. If it gets a bucket of its own later, that bucket is
     /// marked, and the permits of the overflow bucket count beside its own until none is out. So a key has at most `max` of
@@ -25,7 +26,7 @@ impl LimitsView<'_> {
         self,
         key: &StoreKey<'_>,
         (limit, rule): (&Limit, &Concurrency),
-        cost: u64,
+        demand: Demand,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
         let next_epoch = || self.generation.tallies.of(key.key.limit).next_epoch();
@@ -36,7 +37,7 @@ impl LimitsView<'_> {
             let updated = self.inner.store.update(change, &self, |word| {
                 let decide = || {
                     let (before, elsewhere) = self.in_flight_of(key, word)?;
-                    Ok(rule.acquire(before.counting(word, next_epoch), elsewhere, cost))
+                    Ok(rule.acquire(before.counting(word, next_epoch), elsewhere, demand))
                 };
                 let outcome: Result<_, Outdated> = decide();
                 decided.set(Some(outcome));
@@ -49,7 +50,7 @@ impl LimitsView<'_> {
                     // One for both calls of `ask` with the same word.
                     let epoch = next_epoch();
                     let ask = |word, _| {
-                        rule.acquire(InFlight::from_word(word).counting(word, || epoch), 0, cost)
+                        rule.acquire(InFlight::from_word(word).counting(word, || epoch), 0, demand)
                     };
                     match self.charge_at_cap(key, limit, now_ns, (ask, ask))? {
                         Some(spent) => return Ok(spent),

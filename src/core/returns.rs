@@ -4,9 +4,9 @@
 //! A return is a refund of the bucket's present word. It does not depend on the calls since the charge, so no call records
 //! anything for a later return.
 
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::concurrency::InFlight;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::rule::ChargeMark;
 use crate::core::places::{Place, PlacesOf};
 use crate::core::spent::{Charge, ChargedTo, Spent};
 use crate::core::state::LimiterState;

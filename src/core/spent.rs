@@ -1,7 +1,8 @@
 //! The result of a charge: the decision, and what a later return of its units needs to know.
 
 use crate::algorithm::Outcome;
-use crate::algorithm::rule::{ChargeMark, Rule};
+use crate::algorithm::charge_mark::ChargeMark;
+use crate::algorithm::rule::Rule;
 use crate::decision::Decision;
 
 /// The result of a spend.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::algorithm::Outcome;
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
@@ -158,55 +159,81 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// Computes a decision by `ask` on the word of `key`, and writes nothing. A key without a bucket gets the decision of a full
-    /// table if there is no room for one, unless `cost` is 0.
+    /// Computes the decision about a spend of `demand` by `ask` on the word of `key`, and writes nothing. A key without a bucket gets the decision of a full
+    /// table if there is no room for one, unless the cost is 0.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,
-        (limit, cost): (&Limit, u64),
+        (limit, demand): (&Limit, Demand),
         now_ns: u64,
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         let word = self.inner.store.look(key, &self)?;
         if word.is_none()
-            && cost > 0
+            && demand.cost > 0
             && let Some(decision) = self.look_at_cap(key, limit, now_ns, &ask)
         {
             return Ok(decision);
         }
+        self.look_at_word(key, word, (limit, demand), now_ns, ask)
+    }
+
+    /// Like [`look`](LimitsView::look) for a call that makes no bucket: whether the table has room for one is not asked.
+    pub(crate) fn look_at_bucket(
+        self,
+        key: &StoreKey<'_>,
+        demanded: (&Limit, Demand),
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
+        let word = self.inner.store.look(key, &self)?;
+        self.look_at_word(key, word, demanded, now_ns, ask)
+    }
+
+    /// Computes the decision from the word of the key's bucket, if it has one.
+    fn look_at_word(
+        self,
+        key: &StoreKey<'_>,
+        word: Option<u64>,
+        (limit, demand): (&Limit, Demand),
+        now_ns: u64,
+        ask: impl Fn(u64, u64) -> Outcome,
+    ) -> Result<Decision, Outdated> {
         if limit.rule().is_concurrency() {
             return Ok(ask(self.all_in_flight(key, word.unwrap_or(0))?, now_ns).decision);
         }
         let is_known = word.is_some();
         let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;
         let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
-        let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && decision.allowed() && cost > 0);
+        let is_charged = decision.allowed() && demand.cost > 0;
+        let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && is_charged);
         // A spend would charge the overflow bucket, whose next call is decided as of the same time.
         let has_room = || self.inner.store.room_in_ns(key.tag, now_ns, &self) == Some(0);
         let gcra = gcra.filter(|_| is_known || has_room());
         Ok(gcra.map_or(decision, |gcra| {
-            gcra.decision_after(gcra.charge(word, at_ns, cost).spent_ns, now_ns, cost)
+            let spent_ns = gcra.charge(word, at_ns, demand.cost).spent_ns;
+            gcra.decision_after(spent_ns, now_ns, demand.needed())
         }))
     }
 
-    /// Charges `cost` units if the bucket has them. Returns the decision, the charge and its bucket.
+    /// Charges units if the bucket has them and those that must be left. Returns the decision, the charge and its bucket.
     pub(crate) fn spend(
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        cost: u64,
+        demand: Demand,
         now_ns: u64,
     ) -> Result<Spent, Outdated> {
         if let Some(rule) = limit.rule().concurrency() {
-            return self.acquire(key, (limit, rule), cost, now_ns);
+            return self.acquire(key, (limit, rule), demand, now_ns);
         }
-        let mut spent =
-            self.charge(key, limit, now_ns, |word, at_ns| limit.rule().spend(word, at_ns, cost))?;
+        let ask = |word, at_ns| limit.rule().spend_leaving(word, at_ns, demand);
+        let mut spent = self.charge(key, limit, now_ns, ask)?;
         if let (Some(gcra), Some(charge)) = (limit.rule().gcra(), spent.charge)
             && charge.now_ns > now_ns
             && spent.to == ChargedTo::OwnCell
         {
-            spent.decision = gcra.decision_after(charge.word, now_ns, cost);
+            spent.decision = gcra.decision_after(charge.word, now_ns, demand.needed());
         }
         Ok(spent)
     }
@@ -282,7 +309,7 @@ impl<'g> LimitsView<'g> {
                 Ok(ask(word, at_ns).decision.seen_earlier(at_ns - now_ns))
             }
             Err(UpdateError::Outdated) => Err(Outdated),
-            Err(UpdateError::TableFull) => self.look(key, (limit, 0), now_ns, ask),
+            Err(UpdateError::TableFull) => self.look(key, (limit, Demand::NOTHING), now_ns, ask),
         }
     }
 
@@ -323,7 +350,7 @@ impl<'g> LimitsView<'g> {
         let ask = |word, now_ns| limit.rule().refund(word, now_ns, cost);
         // Without units nothing is refunded, and vacant places stay.
         if cost == 0 {
-            self.look(key, (limit, 0), now_ns, ask)
+            self.look(key, (limit, Demand::NOTHING), now_ns, ask)
         } else {
             self.refund_by(key, limit, now_ns, ask)
         }

@@ -11,6 +11,7 @@ mod scaled;
 
 use std::time::Duration;
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::window::WindowKind;
 use crate::algorithm::{Algorithm, gcra};
@@ -382,9 +383,9 @@ impl Limit {
         &self.rule
     }
 
-    /// Makes the error for a cost above the largest, with the name that the algorithm's field has in files.
+    /// Makes the error for a demand above the largest cost, with the name that the algorithm's field has in files.
     #[cold]
-    pub(crate) fn cost_error(&self, cost: u64, name: Option<&str>) -> Error {
+    pub(crate) fn cost_error(&self, demand: Demand, name: Option<&str>) -> Error {
         let field = match self.parameters() {
             Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
             Parameters::FixedWindow { .. } => "limit",
@@ -394,7 +395,9 @@ impl Limit {
         };
         let max_cost = self.burst();
         let of_limit = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        let message = format!("cost {cost} is above the {field} {max_cost}{of_limit}");
+        let Demand { cost, leave } = demand;
+        let leaving = if leave > 0 { format!(" leaving {leave}") } else { String::new() };
+        let message = format!("cost {cost}{leaving} is above the {field} {max_cost}{of_limit}");
         Error::new(ErrorKind::Cost, message)
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod blocks;
 mod config;
 pub(crate) mod explain;
 pub(crate) mod handle;
+pub(crate) mod leaving;
 pub(crate) mod metrics;
 pub(crate) mod options;
 pub(crate) mod other_handles;

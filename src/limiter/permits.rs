@@ -232,7 +232,8 @@ impl ConcurrencyLimit {
     }
 
     /// Returns a member of a [batch](crate::Limiter::batch), of one permit: set more by [`Member::cost`]. A batch with it is
-    /// made by [`spend_estimate`](crate::batch::Batch::spend_estimate), whose receipt keeps the permits.
+    /// made by [`spend_estimate`](crate::batch::Batch::spend_estimate), whose receipt keeps the permits. With [`Member::leaving`]
+    /// it leaves permits to others.
     ///
     /// # Example
     ///

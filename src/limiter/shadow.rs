@@ -78,7 +78,8 @@ fn run_capped(
     limit: &Limit,
     now_ns: u64,
 ) -> Result<bool, Outdated> {
-    let call = call.with_cost(call.cost().min(limit.burst()));
+    let is_above = call.cost() > limit.burst();
+    let call = if is_above { call.with_cost(limit.burst()) } else { call };
     if fault::active(Fault::ShadowByCheck) && call.can_be_denied() {
         let decision = Call::Check(call.cost()).run(view, key, limit, now_ns)?.decision;
         let _ = call.run(view, key, limit, now_ns)?;

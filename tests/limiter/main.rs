@@ -14,6 +14,7 @@ mod exact;
 mod explain;
 #[cfg(feature = "exact")]
 mod known_batches;
+mod leaving;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod lock_free;

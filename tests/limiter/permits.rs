@@ -491,3 +491,26 @@ fn set_max_outlasts_reloads_of_other_limits() {
         assert_eq!(flights.max(), Some(3), "{engine:?}");
     }
 }
+
+#[test]
+fn check_only_member_denies_without_enough_permits() {
+    for engine in ENGINES {
+        let (limiter, flights, units) = with_flights(2, on(engine));
+        let out = taken(&flights, "a", 1);
+        let batch_of = |permits: u64, leave: u64| {
+            let flights = flights.member("a").cost(permits).leaving(leave);
+            let members = [flights.mode(MemberMode::CheckOnly), units.member("a")];
+            let batch = limiter.batch(&members);
+            let checked = batch.check().unwrap();
+            let (decision, _) = batch.spend_estimate().unwrap();
+            assert_eq!(checked.allowed(), decision.allowed(), "{engine:?} {permits} {leave}");
+            decision.denied_by()
+        };
+        assert_eq!((batch_of(1, 0), batch_of(0, 1)), (None, None));
+        assert_eq!((batch_of(2, 0), batch_of(1, 1), batch_of(0, 2)), (Some(0), Some(0), Some(0)));
+        assert_eq!(units.check("a", 0).unwrap().remaining(), Some(8), "{engine:?}");
+        assert_eq!(flights.in_flight("a").unwrap(), 1, "a check takes none");
+        drop(out);
+        assert_eq!(batch_of(2, 0), None);
+    }
+}

@@ -67,7 +67,7 @@ impl Machine {
         let handle = self.handles[call.limit].as_ref()?;
         let factor = Factor::from_millionths(call.factor);
         let member = handle.member(KNOWN[call.limit].id(call.id));
-        Some(member.cost(call.cost).mode(*mode).factor(factor))
+        Some(member.cost(call.cost).mode(*mode).factor(factor).leaving(call.leave))
     }
 
     /// Refunds or resets all members, one after the other.

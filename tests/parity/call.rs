@@ -1,21 +1,34 @@
 //! Defines the calls that operations make.
 
-/// A call for one bucket: the indices of limit and id, a cost, and a factor in millionths.
+/// A call for one bucket: the indices of limit and id, a cost, a factor in millionths, and the units that a spend, a check or
+/// a member of a batch must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) limit: usize,
     pub(crate) id: usize,
     pub(crate) cost: u64,
     pub(crate) factor: u64,
+    pub(crate) leave: u64,
+}
+
+impl Call {
+    /// The same call at a cost of 0, with nothing to leave.
+    pub(crate) fn of_nothing(self) -> Call {
+        Call { cost: 0, leave: 0, ..self }
+    }
+
+    /// The units that the bucket must have.
+    pub(crate) fn needed(self) -> i128 {
+        i128::from(self.cost) + i128::from(self.leave)
+    }
 }
 
 /// The factor 1.
 pub(crate) const ONE: u64 = 1_000_000;
 
-/// Builds a call without a factor, for the lists of `cases.rs`.
-#[allow(dead_code, reason = "for lists that are pasted")]
+/// Builds a call without a factor.
 pub(crate) const fn call(limit: usize, id: usize, cost: u64) -> Call {
-    Call { limit, id, cost, factor: ONE }
+    Call { limit, id, cost, factor: ONE, leave: 0 }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

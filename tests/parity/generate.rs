@@ -98,12 +98,12 @@ impl Generator {
             39..46 if features.batches => self.batch(),
             46..50 if features.batches => Op::Denied(List(self.any_batch().1)),
             50..55 if features.blocks => self.block(),
-            50..60 => Op::Check(self.call()),
+            50..60 => Op::Check(self.leaving_call()),
             60..66 => Op::Refund(self.call()),
             66..69 => Op::Reset(self.call()),
             69..71 => self.many(),
             71..73 => self.some(),
-            _ => Op::Spend(self.call()),
+            _ => Op::Spend(self.leaving_call()),
         }
     }
 

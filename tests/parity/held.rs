@@ -143,7 +143,7 @@ impl Held {
             let rule = oracle.rule(call).filter(|_| oracle.enabled)?;
             let charge = self.charge_of(oracle, call, before);
             let did_not_fit = mode == MemberMode::SpendOnly && call.cost > 0 && charge.is_none();
-            let is_above = i128::from(call.cost) > rule.most();
+            let is_above = call.needed() > rule.most();
             let has_none = mode == MemberMode::CheckOnly || did_not_fit || is_above;
             (!has_none).then_some(Claim { call, charge })
         });
@@ -236,7 +236,7 @@ impl Held {
         actual: u64,
     ) -> Answer {
         let Some(Claim { call, charge }) = claim else { return Answer::UNLIMITED };
-        let (call, cost) = (Call { cost: 0, ..call }, call.cost);
+        let (call, cost) = (call.of_nothing(), call.cost);
         let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else {
             return Answer::UNLIMITED;
         };

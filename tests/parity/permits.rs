@@ -292,7 +292,7 @@ impl Machine {
         if handle.total_in_flight() != 0 || self.in_flight(key) != 0 {
             return Err(format!("{handle:?}: {} are in flight", handle.total_in_flight()));
         }
-        let call = Call { limit: key.0, id: key.1, cost: 0, factor: ONE };
+        let call = Call { limit: key.0, id: key.1, cost: 0, factor: ONE, leave: 0 };
         let Some(Rule::Permits { max, most }) = self.oracle.rule(call) else { return Ok(()) };
         let id = || KNOWN[key.0].id(key.1);
         let left = handle.check(id(), 0).unwrap();

@@ -201,7 +201,7 @@ impl Machine {
             self.ledger.cancel(grant);
         }
         self.note_returned(open.call, before, open.call.cost.into())?;
-        self.one(CallKind::Check, Call { cost: 0, ..open.call })
+        self.one(CallKind::Check, open.call.of_nothing())
     }
 
     /// Records what a settlement or a cancel of a charge has returned. In a full table the bucket may be one that other ids

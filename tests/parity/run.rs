@@ -17,7 +17,7 @@ use super::answers::{figures, folder, ns, options};
 use super::ends::{PutInPlace, terms_of};
 use super::held::Held;
 use super::ledger::Ledger;
-use super::ops::{Call, ONE, Op};
+use super::ops::{Call, ONE, Op, call};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::permits::Permits;
 use super::receipts::BatchReceipt;
@@ -295,7 +295,7 @@ impl Machine {
         }
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
-                self.one(CallKind::Check, Call { limit, id, cost: 0, factor: ONE })?;
+                self.one(CallKind::Check, call(limit, id, 0))?;
                 let Some(handle) = &self.handles[limit] else { continue };
                 let left =
                     handle.blocked_for(known.id(id)).unwrap().map(|left| left.as_nanos() as i128);
@@ -314,7 +314,9 @@ impl Machine {
     pub(crate) fn one(&mut self, kind: CallKind, call: Call) -> Result<(), String> {
         let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
         let (id, cost) = (KNOWN[call.limit].id(call.id), call.cost);
-        let answer = if call.factor == ONE {
+        let answer = if call.leave > 0 {
+            leaving(handle, kind, call)
+        } else if call.factor == ONE {
             match kind {
                 CallKind::Spend => handle.spend(id, cost),
                 CallKind::Check => handle.check(id, cost),
@@ -375,7 +377,7 @@ impl Machine {
             return Err(format!("{} answers for {} ids", answer.len(), ids.0.len()));
         }
         for (answer, &id) in answer.into_iter().zip(&ids.0) {
-            let call = Call { limit, id, cost, factor: ONE };
+            let call = call(limit, id, cost);
             self.note_spend(call, answer.as_ref().is_ok_and(is_charged));
             let expected = self.oracle.call(CallKind::Spend, call);
             self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].id(id)))?;
@@ -488,6 +490,20 @@ impl Machine {
         let now = self.oracle.now;
         let answer = answer.map(|answer| figures(&answer));
         Err(format!("{} at {now}: answer {answer:?}\n    expected {expected:?}", of()))
+    }
+}
+
+/// Makes a call that must leave units.
+fn leaving(handle: &KeyedLimit, kind: CallKind, call: Call) -> Result<Decision, Error> {
+    let id = KNOWN[call.limit].id(call.id);
+    let limit = match call.factor {
+        ONE => handle.leaving(call.leave),
+        factor => handle.scaled(Factor::from_millionths(factor)).leaving(call.leave),
+    };
+    match kind {
+        CallKind::Spend => limit.spend(id, call.cost),
+        CallKind::Check => limit.check(id, call.cost),
+        _ => unreachable!("{kind:?} leaves no units"),
     }
 }
 

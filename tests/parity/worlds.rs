@@ -47,6 +47,8 @@ pub(crate) struct Features {
     pub(crate) blocks: bool,
     /// There are limits of what is in flight.
     pub(crate) permits: bool,
+    /// Spends, checks and members of batches leave units.
+    pub(crate) leaves: bool,
     /// How many quarters of the ids are used.
     pub(crate) ids: u64,
     /// One id, short intervals and small steps, so that calls often meet.
@@ -77,6 +79,7 @@ impl Features {
             switch: often() && often() && often(),
             blocks: often(),
             permits: false,
+            leaves: often(),
             ids,
             dense: false,
             sharing: &[],
@@ -206,7 +209,7 @@ impl Generator {
             let has_factor = self.features.factors && self.random.chance(1, 6);
             let factor =
                 if has_factor { self.random.pick(&[500_000, LARGEST_FACTOR]) } else { ONE };
-            return Call { limit: 0, id: 0, cost, factor };
+            return Call { limit: 0, id: 0, cost, factor, leave: 0 };
         }
         let limit = self.random.below(RATES as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
@@ -220,7 +223,14 @@ impl Generator {
         let has_factor = self.features.factors && self.random.chance(1, 4);
         let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
         let factor = if has_factor { self.random.pick(&factors) } else { ONE };
-        Call { limit, id, cost, factor }
+        Call { limit, id, cost, factor, leave: 0 }
+    }
+
+    /// A call that may have to leave units.
+    pub(crate) fn leaving_call(&mut self) -> Call {
+        let leaves = self.features.leaves && self.random.chance(1, 3);
+        let leave = if leaves { self.random.pick(&[1, 1, 2, 3, 4, 6, 11]) } else { 0 };
+        Call { leave, ..self.call() }
     }
 
     /// A call for a limit of permits.
@@ -235,15 +245,15 @@ impl Generator {
         };
         let id = self.random.below(ids) as usize;
         match self.features.dense {
-            true => Call { limit: RATES, id: 0, cost, factor: ONE },
-            false => Call { limit, id, cost, factor: ONE },
+            true => Call { limit: RATES, id: 0, cost, factor: ONE, leave: 0 },
+            false => Call { limit, id, cost, factor: ONE, leave: 0 },
         }
     }
 
     /// A call for any limit.
     fn any_call(&mut self) -> Call {
         let is_of_permits = self.features.permits && self.random.chance(1, 3);
-        if is_of_permits { self.permit_call() } else { self.call() }
+        if is_of_permits { self.permit_call() } else { self.leaving_call() }
     }
 
     /// The time of a block; `None`: the end of one.

@@ -55,6 +55,8 @@ fn old_local_handles_refuse_their_calls() {
         all.drain("a", 1).unwrap_err(),
         all.scaled(half).spend("a", 1).unwrap_err(),
         all.scaled(half).drain("a", 1).unwrap_err(),
+        all.leaving(1).spend("a", 1).unwrap_err(),
+        all.leaving(1).check("a", 1).unwrap_err(),
         all.spend_estimate("a", 1).unwrap_err(),
         wrong(all.reserve("a", 1, minute).map(drop)),
         wrong(now(all.waiting(minute, |_| std::future::ready(())).until_allowed("a", 1)).map(drop)),
@@ -78,6 +80,31 @@ fn old_local_handles_refuse_their_calls() {
     let all = limiter.shared("All").unwrap();
     assert_eq!(now(all.check("a", 0)).unwrap().remaining(), Some(5));
     assert_eq!(limiter.stats().cells, 0, "no cell is made for a shared limit");
+}
+
+/// The store's scripts know no units that must be left. Local members of the batch leave theirs.
+#[test]
+fn members_in_the_store_leave_no_units() {
+    let clock = Clock::manual().0;
+    let limiter = node(limits(10, 5).as_one_node(), &Store::in_memory(clock.clone()), &clock);
+    let (own, all) = (limiter.limit("Own").unwrap(), limiter.limit("All").unwrap());
+    assert!(limiter.reload(limits(10, 5)).unwrap().changed);
+    let refused = [own.member("a").into(), all.leaving(1).member("a").into()];
+    let batch = limiter.shared_batch(&refused);
+    for refused in [now(batch.spend()), now(batch.check()), block_on(batch.spend())] {
+        let error = refused.unwrap_err();
+        assert!(error.is_invalid_batch(), "{error}");
+        assert!(error.to_string().starts_with("All is shared, and a store decides no"), "{error}");
+    }
+    let shared = limiter.shared("All").unwrap();
+    let leaving = [own.leaving(7).member("a").cost(3).into(), shared.member("a")];
+    let batch = limiter.shared_batch(&leaving);
+    assert!(now(batch.check()).unwrap().allowed() && now(batch.spend()).unwrap().allowed());
+    for denied in [now(batch.check()), now(batch.spend()), block_on(batch.spend())] {
+        assert_eq!(denied.unwrap().denied_by(), Some(0));
+    }
+    assert_eq!(now(batch.refund()).unwrap().remaining(), Some(5), "the members of a refund");
+    assert_eq!(own.check("a", 0).unwrap().remaining(), Some(10));
 }
 
 #[test]

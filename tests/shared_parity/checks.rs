@@ -4,7 +4,7 @@ use tollgate::batch::MemberMode;
 
 use super::answers::{figures, ns};
 use super::bucket::with_units;
-use super::call::{BatchCall, Call, ONE};
+use super::call::{BatchCall, Call, call};
 use super::node::{Denial, ready};
 use super::ops::{Kind, Way};
 use super::spec::KNOWN;
@@ -195,7 +195,6 @@ impl World {
     }
 
     fn check_bucket(&mut self, at: usize, limit: usize, id: usize) -> Result<(), String> {
-        let call = Call { limit, id, cost: 0, factor: ONE };
-        self.one(at, Way::Async, Kind::Check, call)
+        self.one(at, Way::Async, Kind::Check, call(limit, id, 0))
     }
 }

@@ -11,7 +11,7 @@ use tollgate::{Clock, Limiter, LimiterOptions};
 
 use super::answers::{folder, ns, options};
 use super::bucket::{Algorithm, Bucket, Buckets, Key};
-use super::call::{Call, ONE};
+use super::call::call;
 use super::ends::{PutInPlace, terms_of};
 use super::ledger::Ledger;
 use super::node::{Known, Node, node_options, ready};
@@ -143,8 +143,7 @@ impl World {
     /// The shared bucket of an id, if its limit is shared on a node and applies to it.
     pub(crate) fn in_store(&self, at: usize, limit: usize, id: usize) -> Option<InStore> {
         let oracle = &self.nodes[at].oracle;
-        let call = Call { limit, id, cost: 0, factor: ONE };
-        let rule = oracle.rule(call).filter(|_| oracle.terms.is_shared(limit))?;
+        let rule = oracle.rule(call(limit, id, 0)).filter(|_| oracle.terms.is_shared(limit))?;
         Some(InStore { key: (limit, Algorithm::of(rule), id), rule })
     }
 

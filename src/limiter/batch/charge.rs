@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::algorithm::demand::Demand;
 use crate::core::returns::ReturnableCharge;
 use crate::core::spent::Spent;
 use crate::core::view::LimitsView;
@@ -46,14 +47,18 @@ pub(crate) fn look(
     }
     let now_ns = view.inner.clock.now_ns();
     for member in members {
-        let (key, limit, cost) = (&member.key, &*member.limit, member.cost);
+        let (key, limit, demand) = (&member.key, &*member.limit, member.demand());
         member.decision = match view.blocked_ns(key, now_ns) {
-            Some(left_ns) => view.denied_by_block(key, limit, cost, now_ns, left_ns)?,
+            Some(left_ns) => view.denied_by_block(key, limit, demand.needed(), now_ns, left_ns)?,
             None => {
-                let ask = |word, at_ns| limit.rule().spend(word, at_ns, cost);
-                let looked =
-                    if looks == Looks::AtRoom && member.is_to_be_charged() { cost } else { 0 };
-                view.look(key, (limit, looked), now_ns, ask)?
+                let ask = |word, at_ns| limit.rule().spend_leaving(word, at_ns, demand);
+                if looks == Looks::AtRoom && member.is_to_be_charged() {
+                    view.look(key, (limit, demand), now_ns, ask)?
+                } else {
+                    // Other rules are asked by `ask` alone.
+                    let demand = if member.is_of_permits() { demand } else { Demand::NOTHING };
+                    view.look_at_bucket(key, (limit, demand), now_ns, ask)?
+                }
             }
         };
     }
@@ -89,7 +94,7 @@ fn charge_all(
 
 /// Charges one member if its bucket still has the units, and remembers the charge.
 fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Result<(), Outdated> {
-    let spent = view.spend(&member.key, &member.limit, member.cost, now_ns)?;
+    let spent = view.spend(&member.key, &member.limit, member.demand(), now_ns)?;
     member.decision = spent.decision;
     member.spent = Some(spent);
     Ok(())

@@ -39,16 +39,17 @@ pub(crate) fn count(
 
 /// Whether the limit that is tried would have denied the member. Charges the shadow bucket if it would not.
 fn would_deny(inner: &LimiterState, member: &Prepared<'_>, now_ns: u64) -> bool {
-    let cost = member.cost;
     match member.trial {
         Trial::Nothing => false,
         Trial::ShadowMode { is_above } => is_above || !member.decision.allowed(),
         // A shadow limit tries other numbers, and has no blocks.
         Trial::ShadowBeside if member.decision.blocked() => false,
         Trial::ShadowBeside if member.mode == MemberMode::CheckOnly => {
-            call_shadow(inner, member, Call::Check(cost), now_ns)
+            call_shadow(inner, member, Call::CheckLeaving(&member.demand()), now_ns)
         }
-        Trial::ShadowBeside => call_shadow(inner, member, Call::Spend(cost), now_ns),
+        Trial::ShadowBeside => {
+            call_shadow(inner, member, Call::SpendLeaving(&member.demand()), now_ns)
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::charge::return_charge;
-use crate::limiter::batch::member::{Member, MemberMode};
+use crate::limiter::batch::member::{Member, Terms};
 use crate::limiter::reserve::Receipt;
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::{Entry, with_plain_bytes};
@@ -250,7 +250,7 @@ fn find<'g>(
 /// Whether the member is charged by its limit alone, and can deny the batch.
 #[inline(always)]
 fn is_plain(member: &Member<'_>) -> bool {
-    member.mode == MemberMode::CheckAndSpend && member.factor == Factor::ONE && member.cost > 0
+    matches!(member.terms, Terms::Default) && member.factor == Factor::ONE && member.cost > 0
 }
 
 /// Returns the members in the order of their keys. `None` if two of them name one bucket.

@@ -62,8 +62,36 @@ pub struct Member<'a> {
     pub(crate) handle: &'a KeyedLimit,
     pub(crate) id: Id<'a>,
     pub(crate) cost: u64,
-    pub(crate) mode: MemberMode,
+    pub(crate) terms: Terms,
     pub(crate) factor: Factor,
+}
+
+/// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults: the fast
+/// path has no other member, and pays for no field that it does not use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Terms {
+    Default,
+    Other { mode: MemberMode, leave: u64 },
+}
+
+impl Terms {
+    #[inline]
+    fn new(mode: MemberMode, leave: u64) -> Terms {
+        match (mode, leave) {
+            (MemberMode::CheckAndSpend, 0) => Terms::Default,
+            _ => Terms::Other { mode, leave },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mode(self) -> MemberMode {
+        if let Terms::Other { mode, .. } = self { mode } else { MemberMode::CheckAndSpend }
+    }
+
+    #[inline]
+    pub(crate) fn leave(self) -> u64 {
+        if let Terms::Other { leave, .. } = self { leave } else { 0 }
+    }
 }
 
 impl<'a> Member<'a> {
@@ -102,6 +130,26 @@ impl<'a> Member<'a> {
         Member { factor, ..self }
     }
 
+    /// Sets the units that the bucket must have left after the cost, else the member denies the batch; see
+    /// [`KeyedLimit::leaving`]. The batch charges the cost alone, and its refund gives that back. Default: 0.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("PerUser", IdFormat::String, limit)?.build());
+    /// let users = limiter.limit("PerUser")?; // a burst of 5
+    /// let members = [users.member("alice").cost(2).leaving(3)];
+    /// assert_eq!(limiter.batch(&members).spend()?.remaining(), Some(3));
+    /// assert_eq!(limiter.batch(&members).spend()?.denied_by(), Some(0));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn leaving(self, leave: u64) -> Member<'a> {
+        Member { terms: Terms::new(self.terms.mode(), leave), ..self }
+    }
+
     /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
     ///
     /// # Example
@@ -120,7 +168,7 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn mode(self, mode: MemberMode) -> Member<'a> {
-        Member { mode, ..self }
+        Member { terms: Terms::new(mode, self.terms.leave()), ..self }
     }
 }
 
@@ -139,7 +187,7 @@ impl KeyedLimit {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
-        let (id, mode) = (id.into(), MemberMode::default());
-        Member { handle: self, id, cost: 1, mode, factor: Factor::ONE }
+        let (id, terms) = (id.into(), Terms::Default);
+        Member { handle: self, id, cost: 1, terms, factor: Factor::ONE }
     }
 }

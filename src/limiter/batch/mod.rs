@@ -13,6 +13,7 @@ pub(crate) mod prepared;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -33,7 +34,8 @@ pub(crate) use charge::{Looks, look, returned_on_panic, spend};
 pub(crate) use count::count;
 pub use member::{Member, MemberMode};
 pub(crate) use prepared::{
-    INLINE_MEMBERS, Prepared, PreparedMembers, Trial, prepare_all, strictest,
+    INLINE_MEMBERS, Needs, OF_REFUND, OF_RESET, OF_SPEND, Prepared, PreparedMembers, Trial,
+    prepare_all, strictest,
 };
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
@@ -222,15 +224,19 @@ impl<'a> Batch<'a> {
         keeps: bool,
         mut report: impl FnMut(LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
-        self.with_members(true, keeps, |view, members| {
+        self.with_members(OF_SPEND, keeps, |view, members| {
             returned_on_panic(view, members, |members| {
                 let (decision, now_ns) = spend(view, members)?;
                 if looks_again && !decision.allowed() {
                     for member in members.iter_mut() {
                         if member.decision.allowed() || member.is_in_shadow_mode() {
                             let ask = |word, at_ns| member.limit.rule().spend(word, at_ns, 0);
-                            member.decision =
-                                view.look(&member.key, (&member.limit, 0), now_ns, ask)?;
+                            member.decision = view.look(
+                                &member.key,
+                                (&member.limit, Demand::NOTHING),
+                                now_ns,
+                                ask,
+                            )?;
                         }
                     }
                 }
@@ -262,7 +268,7 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
-        self.with_members(true, true, |view, members| {
+        self.with_members(OF_SPEND, true, |view, members| {
             look(view, members, Looks::AtRoom)?;
             Ok(strictest(members, |member| member.can_deny()))
         })
@@ -296,7 +302,7 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn refund(&self) -> Result<Decision, Error> {
         self.give_each(
-            true,
+            OF_REFUND,
             |member| Call::Refund(member.cost),
             |view, key, limit, member, now_ns| {
                 let cost = if member.mode == MemberMode::CheckOnly { 0 } else { member.cost };
@@ -327,12 +333,12 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn reset(&self) -> Result<Decision, Error> {
         self.give_each(
-            false,
+            OF_RESET,
             |_| Call::Reset,
             |view, key, limit, member, now_ns| match member.mode {
                 MemberMode::CheckOnly => {
                     let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
-                    view.look(key, (limit, 0), now_ns, ask)
+                    view.look(key, (limit, Demand::NOTHING), now_ns, ask)
                 }
                 _ => view.reset(key, limit, now_ns),
             },
@@ -342,8 +348,8 @@ impl<'a> Batch<'a> {
     /// Calls `give` for each member, and repeats it as `shadow_call` on the member's shadow.
     fn give_each(
         &self,
-        checks_cost: bool,
-        shadow_call: impl Fn(&Prepared<'_>) -> Call,
+        needs: Needs,
+        shadow_call: impl Fn(&Prepared<'_>) -> Call<'static>,
         give: impl Fn(
             LimitsView<'_>,
             &StoreKey<'_>,
@@ -352,7 +358,7 @@ impl<'a> Batch<'a> {
             u64,
         ) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
-        self.with_members(checks_cost, false, |view, members| {
+        self.with_members(needs, false, |view, members| {
             let now_ns = view.inner.clock.now_ns();
             for member in members.iter_mut() {
                 member.decision = match give(view, &member.key, &member.limit, member, now_ns) {
@@ -371,10 +377,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Prepares the members, in the order of their keys, and calls `call`. Begins again when `call` finds that the
-    /// limits have changed; it must have changed nothing then. `checks_cost`: a cost above the burst is an error.
+    /// limits have changed; it must have changed nothing then. `needs`: see [`Needs`].
     fn with_members(
         &self,
-        checks_cost: bool,
+        needs: Needs,
         with_permits: bool,
         mut call: impl FnMut(LimitsView<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
@@ -385,8 +391,7 @@ impl<'a> Batch<'a> {
         inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
-            match prepare_all(self.limiter, self.members.iter(), view, &mut scratches, checks_cost)
-            {
+            match prepare_all(self.limiter, self.members.iter(), view, &mut scratches, needs) {
                 Ok(mut prepared) => {
                     if let Some(member) = prepared.iter().find(|member| member.is_shared(view)) {
                         member.handle.tally.count_error();

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::core::spent::Spent;
 use crate::core::view::LimitsView;
@@ -26,8 +27,10 @@ pub(crate) struct Prepared<'a> {
     pub(crate) key: StoreKey<'a>,
     pub(crate) limit: Cow<'a, Limit>,
     pub(crate) handle: &'a KeyedLimit,
-    /// The cost that is charged; 0 for a cost above the burst of a limit in shadow mode.
+    /// The cost that is charged; 0 for a demand above the burst of a limit in shadow mode.
     pub(crate) cost: u64,
+    /// The units that the bucket must have left; 0 as `cost`.
+    pub(crate) leave: u64,
     pub(crate) factor: Factor,
     pub(crate) mode: MemberMode,
     /// The position in the caller's batch.
@@ -56,9 +59,20 @@ pub(crate) enum Trial {
 /// allowed.
 pub(crate) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
+/// Returns the part of a member's demand that may not be above the burst, else the batch is an error.
+pub(crate) type Needs = fn(Demand) -> Demand;
+
+pub(crate) const OF_SPEND: Needs = |demand| demand;
+pub(crate) const OF_REFUND: Needs = |demand| demand.cost.into();
+pub(crate) const OF_RESET: Needs = |_| Demand::NOTHING;
+
 impl Prepared<'_> {
     pub(crate) fn is_in_shadow_mode(&self) -> bool {
         matches!(self.trial, Trial::ShadowMode { .. })
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        Demand { cost: self.cost, leave: self.leave }
     }
 
     /// Whether only the store knows the member's bucket.
@@ -90,21 +104,22 @@ impl Prepared<'_> {
     }
 }
 
-/// Prepares the members that a limit applies to. `checks_cost`: a cost above the burst is an error.
+/// Prepares the members that a limit applies to.
 pub(crate) fn prepare_all<'a>(
     limiter: &'a Limiter,
     members: impl Iterator<Item = &'a Member<'a>>,
     view: LimitsView<'a>,
     scratches: &'a mut [Scratch],
-    checks_cost: bool,
+    needs: Needs,
 ) -> Result<PreparedMembers<'a>, Error> {
     let mut prepared = PreparedMembers::new();
     for ((position, member), scratch) in members.enumerate().zip(scratches) {
         member.handle.check_limiter(limiter)?;
         let Some(member) = prepare(view, position, member, scratch)? else { continue };
-        if checks_cost && member.cost > member.limit.burst() {
+        let demand = needs(member.demand());
+        if demand.needed() > member.limit.burst() {
             member.handle.tally.count_error();
-            return Err(member.limit.cost_error(member.cost, Some(member.handle.name())));
+            return Err(member.limit.cost_error(demand, Some(member.handle.name())));
         }
         prepared.push(member);
     }
@@ -129,7 +144,8 @@ fn prepare<'a>(
     member: &Member<'a>,
     scratch: &'a mut Scratch,
 ) -> Result<Option<Prepared<'a>>, Error> {
-    let Member { handle, id, cost, mode, factor } = *member;
+    let Member { handle, id, cost, terms, factor } = *member;
+    let (mode, leave) = (terms.mode(), terms.leave());
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
     let entry = view.generation.limits.entry(handle.index);
     let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
@@ -145,16 +161,18 @@ fn prepare<'a>(
         }
     };
     let trial = match entry.is_shadow() {
-        true => Trial::ShadowMode { is_above: cost > limit.burst() },
+        true => Trial::ShadowMode { is_above: Demand { cost, leave }.needed() > limit.burst() },
         false if entry.shadow_beside(tag).is_some() => Trial::ShadowBeside,
         false => Trial::Nothing,
     };
-    let cost = if trial == (Trial::ShadowMode { is_above: true }) { 0 } else { cost };
+    let is_above = trial == (Trial::ShadowMode { is_above: true });
+    let Demand { cost, leave } = if is_above { Demand::NOTHING } else { Demand { cost, leave } };
     Ok(Some(Prepared {
         key: view.store_key(KeyRef { limit: handle.index, id }, tag),
         limit,
         handle,
         cost,
+        leave,
         factor,
         mode,
         position,

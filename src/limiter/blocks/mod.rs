@@ -8,6 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::algorithm::demand::Demand;
 use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
 use crate::core::state::LimiterState;
@@ -331,7 +332,7 @@ impl LimitsView<'_> {
         inner.blocks.end_ns(hash, key.key, now_ns).map(|end_ns| end_ns - now_ns)
     }
 
-    /// The denial of a call for `cost` units of a key whose block ends in `left_ns`. Writes nothing.
+    /// The denial of a call that needs `cost` units of a key whose block ends in `left_ns`. Writes nothing.
     pub(crate) fn denied_by_block(
         self,
         key: &StoreKey<'_>,
@@ -340,7 +341,7 @@ impl LimitsView<'_> {
         now_ns: u64,
         left_ns: u64,
     ) -> Result<Decision, Outdated> {
-        let denied = self.look(key, (limit, 0), now_ns, |word, at_ns| {
+        let denied = self.look(key, (limit, Demand::NOTHING), now_ns, |word, at_ns| {
             let asked = limit.rule().spend(word, at_ns, cost);
             // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
             if asked.decision.allowed() { limit.rule().spend(word, at_ns, 0) } else { asked }

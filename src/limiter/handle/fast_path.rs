@@ -29,7 +29,7 @@ enum FoundRule<'g> {
 struct Decide<'c> {
     handle: &'c KeyedLimit,
     id: Id<'c>,
-    call: Call,
+    call: Call<'c>,
 }
 
 impl WithBytes<Result<Decision, Error>> for Decide<'_> {

@@ -50,7 +50,7 @@ impl KeyedLimit {
     }
 
     /// Decides a call that says how many units it has charged.
-    pub(super) fn call_for_units(
+    pub(crate) fn call_for_units(
         &self,
         id: Id<'_>,
         factor: Factor,
@@ -89,7 +89,7 @@ impl KeyedLimit {
                     false => Err(needs_store(&entry.name)),
                 });
             }
-            if entry.counts_in_flight() && !matches!(call, Call::Check(_)) {
+            if entry.counts_in_flight() && !call.is_check() {
                 return Ok(Err(needs_permits(&entry.name)));
             }
             let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
@@ -110,7 +110,7 @@ impl KeyedLimit {
         });
         let Decided { ran, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
         // Charge the shadow limit beside the limit in the same way. Count a spend that it would have denied.
-        if has_shadow && !matches!(call, Call::Check(_)) {
+        if has_shadow && !call.is_check() {
             let key = KeyRef { limit: self.index, id };
             let would_deny = self.limiter.inner.in_shadow(key, factor, call, now_ns);
             self.note_shadow(would_deny && call.is_spend());
@@ -129,10 +129,10 @@ impl KeyedLimit {
     ) -> Result<Result<Decided, Error>, Outdated> {
         let entry = view.generation.limits.entry(self.index);
         let has_shadow = entry.shadow_beside(key.tag).is_some();
-        let (cost, is_above) = (call.cost(), call.cost() > limit.burst());
+        let is_above = call.cost() > limit.burst();
         if !entry.is_shadow() {
             if is_above {
-                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+                return Ok(Err(limit.cost_error(call.demand(), Some(&entry.name))));
             }
             let ran = run_unless_blocked(call, view, key, limit, now_ns)?;
             if call.is_spend() {

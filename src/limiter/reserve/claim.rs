@@ -5,9 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::Outcome;
+use crate::algorithm::charge_mark::ChargeMark;
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::rule::ChargeMark;
 use crate::core::generation::Generation;
 use crate::core::places::Place;
 use crate::core::returns::ReturnableCharge;
@@ -163,7 +164,7 @@ impl KeyedLimit {
         }
         let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
         if is_above && !is_in_shadow_mode {
-            return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+            return Ok(Err(limit.cost_error(cost.into(), Some(&entry.name))));
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
@@ -227,7 +228,7 @@ fn spend(
     let (at_most_ns, gcra) = match (wanted, limit.rule().gcra()) {
         (Wanted::Place { at_most_ns }, Some(gcra)) => (at_most_ns, gcra),
         _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
-        _ => return view.spend(key, limit, cost, now_ns),
+        _ => return view.spend(key, limit, cost.into(), now_ns),
     };
     if cost == 0 {
         let decision = look_at(view, key, limit, now_ns)?;
@@ -266,7 +267,9 @@ fn look_at(
     limit: &Limit,
     now_ns: u64,
 ) -> Result<Decision, Outdated> {
-    view.look(key, (limit, 0), now_ns, |word, at_ns| limit.rule().spend(word, at_ns, 0))
+    view.look(key, (limit, Demand::NOTHING), now_ns, |word, at_ns| {
+        limit.rule().spend(word, at_ns, 0)
+    })
 }
 
 impl ClaimedBy {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
@@ -26,6 +27,7 @@ pub(super) struct Counted {
     pub(super) key: Key,
     burst: u64,
     pub(super) cost: u64,
+    leave: u64,
     pub(super) factor: Factor,
     pub(super) mode: MemberMode,
     pub(super) trial: Trial,
@@ -128,6 +130,7 @@ impl Counted {
             key: Key::new(member.key.key),
             burst: member.limit.burst(),
             cost: member.cost,
+            leave: member.leave,
             factor: member.factor,
             mode: member.mode,
             trial: member.trial,
@@ -163,9 +166,10 @@ impl Counted {
             // A shadow limit tries other numbers, and has no blocks.
             Trial::ShadowBeside if decision.blocked() => false,
             Trial::ShadowBeside => {
+                let demand = Demand { cost: self.cost, leave: self.leave };
                 let call = match self.mode {
-                    MemberMode::CheckOnly => Call::Check(self.cost),
-                    _ => Call::Spend(self.cost),
+                    MemberMode::CheckOnly => Call::CheckLeaving(&demand),
+                    _ => Call::SpendLeaving(&demand),
                 };
                 inner.in_shadow(key, self.factor, call, inner.clock.now_ns())
             }

@@ -13,8 +13,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{
-    Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Prepared, PreparedMembers, count, look,
-    prepare_all, returned_on_panic, spend, strictest,
+    Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Needs, OF_REFUND, OF_RESET, OF_SPEND,
+    Prepared, PreparedMembers, count, look, prepare_all, returned_on_panic, spend, strictest,
 };
 use crate::limiter::other_handles::needs_receipt;
 use crate::limiter::reserve::Receipt;
@@ -26,7 +26,7 @@ use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
 use crate::shared::calls::lease::{LeasedMember, answer_by_lease};
 use crate::shared::calls::member::SharedMember;
-use crate::shared::calls::{no_store, policy};
+use crate::shared::calls::{cannot_leave, no_store, policy};
 use crate::shared::part::Part;
 use crate::shared::protocol::change::Step;
 use crate::shared::protocol::gate::Passed;
@@ -200,7 +200,7 @@ impl SharedBatch<'_> {
             return Ok(Decision::UNLIMITED);
         }
         // An error that can be known before is one of all members: nothing is given back.
-        self.prepared(refunds, |view, members| {
+        self.prepared(if refunds { OF_REFUND } else { OF_RESET }, |view, members| {
             let mut shared = members.iter().filter(|member| member.is_shared(view));
             Ok(match (shared.next(), view.inner.part()) {
                 (Some(first), None) => Err(no_store(first.handle.name())),
@@ -254,20 +254,20 @@ impl SharedBatch<'_> {
         if !self.limiter.inner.is_enabled() {
             return Ok(Begun::Decided(DecidedBatch::UNLIMITED));
         }
-        self.prepared(true, |view, members| self.begin_with(view, members, call))?
+        self.prepared(OF_SPEND, |view, members| self.begin_with(view, members, call))?
     }
 
     /// Looks up the keys and the limits of all members.
     fn prepared<R>(
         &self,
-        checks_cost: bool,
+        needs: Needs,
         mut then: impl FnMut(LimitsView<'_>, PreparedMembers<'_>) -> Result<R, Outdated>,
     ) -> Result<R, Error> {
         self.limiter.inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
             let members = self.members.iter().map(|member| &member.0);
-            match prepare_all(self.limiter, members, view, &mut scratches, checks_cost) {
+            match prepare_all(self.limiter, members, view, &mut scratches, needs) {
                 Ok(members) => then(view, members).map(Ok),
                 Err(error) => Ok(Err(error)),
             }
@@ -291,6 +291,10 @@ impl SharedBatch<'_> {
         let Some(first) = members.iter().find(|member| is_shared(member)) else {
             return Ok(Ok(Begun::Local));
         };
+        if let Some(member) = members.iter().find(|it| it.leave > 0 && is_shared(it)) {
+            member.handle.tally.count_error();
+            return Ok(Err(cannot_leave(member.handle.name())));
+        }
         let Some(Part { handle, .. }) = view.inner.part() else {
             first.handle.tally.count_error();
             return Ok(Err(no_store(first.handle.name())));
@@ -422,7 +426,8 @@ fn asked_member(
 
 /// Gives one member of a batch its units back, or makes its bucket full.
 async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<Decision, Error> {
-    let Member { handle: limit, id, cost, factor, mode } = *member;
+    let Member { handle: limit, id, cost, factor, terms } = *member;
+    let mode = terms.mode();
     if refunds {
         let cost = if mode == MemberMode::CheckOnly { 0 } else { cost };
         return ScaledSharedLimit { limit, factor }.refund(id, cost).await;

@@ -121,7 +121,7 @@ impl KeyedLimit {
                 Err(error) => return Ok(Err(error)),
             };
             if cost > limit.burst() && !entry.is_shadow() {
-                return Ok(Err(limit.cost_error(cost, Some(&entry.name))));
+                return Ok(Err(limit.cost_error(cost.into(), Some(&entry.name))));
             }
             let Some(Part { handle, .. }) = inner.part() else {
                 return Ok(Err(no_store(&entry.name)));

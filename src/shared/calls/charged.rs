@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::factor::Factor;
-use crate::algorithm::rule::ChargeMark;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::shared::calls::change::{AskedChange, ChangedBucket};

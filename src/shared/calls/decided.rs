@@ -1,5 +1,6 @@
 //! Makes the result of a decided batch from its members.
 
+use crate::algorithm::demand::Demand;
 use crate::decision::Decision;
 use crate::limiter::batch::MemberMode;
 use crate::limiter::batch::prepared::Trial;
@@ -60,7 +61,7 @@ impl Counted {
                 return Ok(lease_decision(limit, answer).unwrap_or(self.decision));
             }
             let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
-            view.look(&view.store_key(key, tag), (limit, 0), now_ns, ask)
+            view.look(&view.store_key(key, tag), (limit, Demand::NOTHING), now_ns, ask)
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::store::{Fingerprint, Guard, Known, Table, read};
 /// Looks for an id's lease. Inlined for each type of id, as for a local bucket.
 struct FindLease<'c> {
     handle: &'c KeyedLimit,
-    call: Call,
+    call: Call<'c>,
 }
 
 impl WithBytes<Option<Decision>> for FindLease<'_> {

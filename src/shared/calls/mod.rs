@@ -133,6 +133,13 @@ fn no_store(name: &str) -> Error {
     Error::new(ErrorKind::Store, text)
 }
 
+/// Makes the error of a batch whose member of a shared limit must leave units.
+#[cold]
+fn cannot_leave(name: &str) -> Error {
+    let text = format!("{name} is shared, and a store decides no spend that must leave units");
+    Error::new(ErrorKind::Batch, text)
+}
+
 /// Returns the least time for which the text of a bucket is kept after a call under `limit`, in ms: until the units of the
 /// limit without a factor are out of it, by the largest factor that was used on this node. A leaky bucket's is kept as long as
 /// it takes without a factor as well: another node may have a file in which it drips faster. For a window without factors: 0.

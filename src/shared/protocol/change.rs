@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::algorithm::rule::{ChargeMark, Rule};
+use crate::algorithm::charge_mark::ChargeMark;
+use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::error::Error;
 use crate::limit::Limit;

@@ -1,7 +1,7 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
-use crate::algorithm::rule::ChargeMark;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};

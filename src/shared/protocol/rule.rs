@@ -1,6 +1,7 @@
 //! What texts in a store need to know of the rules of limits.
 
-use crate::algorithm::rule::{ChargeMark, Rule};
+use crate::algorithm::charge_mark::ChargeMark;
+use crate::algorithm::rule::Rule;
 
 impl ChargeMark {
     /// The interval in ns by which units of gcra were charged.

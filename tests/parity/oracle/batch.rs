@@ -87,11 +87,20 @@ impl Oracle {
         for (position, &(call, mode)) in members.iter().enumerate() {
             let Some(rule) = self.rule(call) else { continue };
             let is_shadow = self.terms.is_shadow(call.limit);
-            let is_above = i128::from(call.cost) > rule.most();
-            if is_above && !is_shadow && what != BatchCall::ResetAll {
+            // A call by hand leaves no units.
+            let by_hand = match what {
+                BatchCall::ResetAll => Some(call.of_nothing()),
+                BatchCall::RefundAll => Some(Call { leave: 0, ..call }),
+                _ => None,
+            };
+            if !is_shadow && by_hand.unwrap_or(call).needed() > rule.most() {
                 return Err(CallError::Cost);
             }
-            let call = if is_above { Call { cost: 0, ..call } } else { call };
+            let is_above = call.needed() > rule.most();
+            let call = match by_hand {
+                _ if is_shadow && is_above => call.of_nothing(),
+                by_hand => by_hand.unwrap_or(call),
+            };
             let figures = self.ask(CallKind::Check, rule, call).1;
             let denied = self.under_block(rule, call, figures);
             let (figures, blocked) = (denied.unwrap_or(figures), denied.is_some());
@@ -133,10 +142,10 @@ impl Oracle {
             let is_left_alone = member.mode == MemberMode::CheckOnly;
             let (kind, call) = match what {
                 BatchCall::RefundAll if is_left_alone => {
-                    (CallKind::Refund, Call { cost: 0, ..member.call })
+                    (CallKind::Refund, member.call.of_nothing())
                 }
                 BatchCall::RefundAll => (CallKind::Refund, member.call),
-                _ if is_left_alone => (CallKind::Check, Call { cost: 0, ..member.call }),
+                _ if is_left_alone => (CallKind::Check, member.call.of_nothing()),
                 _ => (CallKind::Reset, member.call),
             };
             let (state, figures) = self.ask(kind, member.rule, call);
@@ -153,7 +162,7 @@ impl Oracle {
         let mut member = *member;
         let is_denied = answer.figures.is_some_and(|figures| !figures.allowed);
         if is_denied && (member.figures.allowed || member.is_shadow) {
-            let call = Call { cost: 0, ..member.call };
+            let call = member.call.of_nothing();
             (member.figures, member.blocked) =
                 (self.ask(CallKind::Check, member.rule, call).1, false);
         }

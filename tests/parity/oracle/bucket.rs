@@ -230,18 +230,31 @@ impl Rule {
         now: i128,
         cost: i128,
     ) -> (Option<State>, Figures) {
+        self.spend_leaving(state, now, cost, 0)
+    }
+
+    /// Charges a cost if the bucket then holds `leave` more.
+    pub(crate) fn spend_leaving(
+        self,
+        state: Option<State>,
+        now: i128,
+        cost: i128,
+        leave: i128,
+    ) -> (Option<State>, Figures) {
+        let needed = cost + leave;
         let state = state.unwrap_or(self.new_state(now));
         match (self, state) {
             (Rule::Gcra { burst, interval }, State::Tat(tat)) => {
                 let from = now.max(tat);
                 let charged = from + interval * cost;
                 let diff = now - (charged - interval * burst);
-                if diff < 0 {
+                let spare = diff - interval * leave;
+                if spare < 0 {
                     let remaining = ((now - (from - interval * burst)) / interval).max(0);
-                    let (retry, reset) = (-diff, from - now);
+                    let (retry, reset) = (-spare, from - now);
                     return (None, Figures { allowed: false, remaining, retry, reset });
                 }
-                let retry = (interval * cost - diff).max(0);
+                let retry = (interval * needed - diff).max(0);
                 let (remaining, reset) = (diff / interval, charged - now);
                 let state = (cost > 0).then_some(State::Tat(charged));
                 (state, Figures { allowed: true, remaining, retry, reset })
@@ -259,12 +272,12 @@ impl Rule {
             }
             (_, State::Counted { at, used }) => {
                 let now_ms = ms_of(now);
-                if !self.holds(at, used, now_ms, cost) {
-                    return (None, self.figures(false, at, used, now_ms, cost));
+                if !self.holds(at, used, now_ms, needed) {
+                    return (None, self.figures(false, at, used, now_ms, needed));
                 }
                 let current = self.current(at, used, now_ms);
                 let after = (current.at, current.used + cost);
-                let figures = self.figures(true, after.0, after.1, now_ms, cost);
+                let figures = self.figures(true, after.0, after.1, now_ms, needed);
                 let state = State::Counted { at: after.0, used: after.1 };
                 ((cost > 0).then_some(state), figures)
             }

@@ -197,7 +197,7 @@ impl Oracle {
     fn under_block(&self, rule: Rule, call: Call, answer: Figures) -> Option<Figures> {
         let left = self.blocked_for(call.limit, call.id)?;
         let own = if answer.allowed { 0 } else { answer.retry };
-        let bucket = self.ask(CallKind::Check, rule, Call { cost: 0, ..call }).1;
+        let bucket = self.ask(CallKind::Check, rule, call.of_nothing()).1;
         Some(Figures { allowed: false, remaining: 0, retry: left.max(own), reset: bucket.reset })
     }
 
@@ -331,11 +331,11 @@ impl Oracle {
     }
 
     fn ask(&self, kind: CallKind, rule: Rule, call: Call) -> (Option<State>, Figures) {
-        let (state, now, cost) =
-            (self.state(key_of(call)), self.time_of(call.limit), i128::from(call.cost));
+        let (state, now) = (self.state(key_of(call)), self.time_of(call.limit));
+        let (cost, leave) = (i128::from(call.cost), i128::from(call.leave));
         match kind {
-            CallKind::Spend => rule.spend(state, now, cost),
-            CallKind::Check => (None, rule.spend(state, now, cost).1),
+            CallKind::Spend => rule.spend_leaving(state, now, cost, leave),
+            CallKind::Check => (None, rule.spend_leaving(state, now, cost, leave).1),
             CallKind::Refund => rule.refund(state, now, cost),
             CallKind::Reset => rule.reset(state, now),
             CallKind::SpendUpTo => rule.spend(state, now, self.units(rule, call)),
@@ -375,11 +375,11 @@ impl Oracle {
         };
         let is_shadow = self.terms.is_shadow(call.limit);
         let takes_any = matches!(kind, CallKind::Reset | CallKind::SpendUpTo | CallKind::Drain);
-        let is_above = !takes_any && i128::from(call.cost) > rule.most();
+        let is_above = !takes_any && call.needed() > rule.most();
         if is_above && !is_shadow {
             return Err(CallError::Cost);
         }
-        let call = if is_above { Call { cost: 0, ..call } } else { call };
+        let call = if is_above { call.of_nothing() } else { call };
         let (state, mut figures) = self.ask(kind, rule, call);
         let can_be_denial = matches!(kind, CallKind::Spend | CallKind::Check | CallKind::SpendUpTo);
         let denied = if can_be_denial { self.under_block(rule, call, figures) } else { None };
@@ -415,7 +415,7 @@ impl Oracle {
             let state = rule.owe(self.state(key_of(call)), self.time_of(call.limit), more);
             self.store(key_of(call), state);
         }
-        let after = self.call(CallKind::Check, Call { cost: 0, ..call })?;
+        let after = self.call(CallKind::Check, call.of_nothing())?;
         Ok((answer, Some(after)))
     }
 }
