@@ -48,9 +48,9 @@ impl InFlight {
         }
     }
 
-    /// The same, in the next epoch if the bucket has no word yet.
-    pub(crate) fn counting(self, word: u64, next_epoch: impl FnOnce() -> u64) -> InFlight {
-        match word {
+    /// The same, in the next epoch if the bucket has not counted any permit yet. Epochs begin with 1.
+    pub(crate) fn counting(self, next_epoch: impl FnOnce() -> u64) -> InFlight {
+        match self.epoch {
             0 => InFlight { epoch: next_epoch() & InFlight::EPOCH_MASK, ..self },
             _ => self,
         }

@@ -37,7 +37,7 @@ impl LimitsView<'_> {
             let updated = self.inner.store.update(change, &self, |word| {
                 let decide = || {
                     let (before, elsewhere) = self.in_flight_of(key, word)?;
-                    Ok(rule.acquire(before.counting(word, next_epoch), elsewhere, demand))
+                    Ok(rule.acquire(before.counting(next_epoch), elsewhere, demand))
                 };
                 let outcome: Result<_, Outdated> = decide();
                 decided.set(Some(outcome));
@@ -50,7 +50,7 @@ impl LimitsView<'_> {
                     // One for both calls of `ask` with the same word.
                     let epoch = next_epoch();
                     let ask = |word, _| {
-                        rule.acquire(InFlight::from_word(word).counting(word, || epoch), 0, demand)
+                        rule.acquire(InFlight::from_word(word).counting(|| epoch), 0, demand)
                     };
                     match self.charge_at_cap(key, limit, now_ns, (ask, ask))? {
                         Some(spent) => return Ok(spent),
@@ -83,6 +83,13 @@ impl LimitsView<'_> {
             return Ok((before, 0));
         }
         self.inner.overflow.fence();
+        if is_new && key.tag.is_of_override() {
+            // Only an id that got its override by a reload may have permits from the time before.
+            let owed = self.generation.owed_by_untracked(key.key, key.tag)?;
+            if InFlight::from_word(owed).permits == 0 {
+                return Ok((before, 0));
+            }
+        }
         let overflow = self.generation.overflow_word(key.key.limit)?;
         let elsewhere = InFlight::from_word(overflow).permits;
         // Once none is out, the key has none of them.
@@ -120,13 +127,13 @@ impl ReturnableCharge<'_> {
             match self.to {
                 ChargedTo::Nothing => Ok(()),
                 ChargedTo::Overflow => view.generation.update_overflow(key.limit, released),
-                ChargedTo::OwnCell => match entry.limit_for(key.id, view.limits_now_ns()) {
-                    Some((_, tag)) => {
-                        let key = view.store_key(key, tag);
-                        view.change_charged(&key, ChargedTo::OwnCell, released)
-                    }
-                    None => Ok(()),
-                },
+                ChargedTo::OwnCell => {
+                    // A clock that has gone back may find the limit lifted for the key, which keeps its bucket by the default.
+                    let applies = entry.limit_for(key.id, view.limits_now_ns());
+                    let tag = applies.map(|(_, tag)| tag).or_else(|| limits.default_tag(key.limit));
+                    let Some(tag) = tag else { return Ok(()) };
+                    view.change_charged(&view.store_key(key, tag), ChargedTo::OwnCell, released)
+                }
             }
         });
     }

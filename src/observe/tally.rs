@@ -105,7 +105,7 @@ impl Tally {
     /// Returns an epoch that no count of the limit's permits has had.
     pub(crate) fn next_epoch(&self) -> u64 {
         // Relaxed: only that no two are the same matters.
-        self.epochs.fetch_add(1, Ordering::Relaxed)
+        self.epochs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Sets the most permits of an id by default; `None`: as the limits say.

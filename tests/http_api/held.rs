@@ -252,6 +252,28 @@ async fn soft_rules_mark_and_let_pass() {
     }
 }
 
+#[tokio::test]
+async fn hard_rules_outlast_soft_ones_of_their_bucket() {
+    let gate = Gate::new();
+    let of_tokens = || Rule::new(gate.tokens.clone(), extract::everyone("all"));
+    for (soft, hard) in [(400, 400), (900, 400)] {
+        assert!(gate.tokens.reset("all").unwrap().allowed());
+        let layer = RateLimitLayer::builder(&gate.limiter)
+            .rule(of_tokens().cost(move |_| soft).soft())
+            .rule(of_tokens().cost(move |_| hard))
+            .build()
+            .unwrap();
+        let handler = service_fn(|_: Request<()>| async {
+            Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+        });
+        let mut statuses = Vec::new();
+        for _ in 0..3 {
+            statuses.push(layer.layer(handler).oneshot(Request::new(())).await.unwrap().status());
+        }
+        assert_eq!(statuses, [200, 200, 429], "{soft}");
+    }
+}
+
 /// A server of axum with the layer around its routes.
 async fn axum_server(gate: &Gate) -> SocketAddr {
     let events = || async {

@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use tollgate::batch::MemberMode;
-use tollgate::limits::{LimitMode, LimitOptions};
+use tollgate::limits::{LimitMode, LimitOptions, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
 use tollgate::reload::CarryOver;
 use tollgate::{
@@ -512,5 +513,58 @@ fn check_only_member_denies_without_enough_permits() {
         assert_eq!(flights.in_flight("a").unwrap(), 1, "a check takes none");
         drop(out);
         assert_eq!(batch_of(2, 0), None);
+    }
+}
+
+#[test]
+fn permits_come_back_while_the_clock_lifts_the_limit() {
+    for engine in ENGINES {
+        let end = OverrideOptions::default().expires(SystemTime::now() + seconds(10));
+        let flights = Limits::builder().limit("Flights", IdFormat::String, at_most(2)).unwrap();
+        let flights = flights.override_with("Flights", "a", None, end).unwrap().build();
+        let (limiter, hand) = limiter_with(flights, on(engine));
+        let flights = limiter.concurrency("Flights").unwrap();
+        hand.advance(seconds(20)); // the override has ended
+        let held = taken(&flights, "a", 2);
+        hand.set(seconds(5)); // and has not, by a clock that goes back
+        drop(held);
+        hand.set(seconds(30));
+        assert_eq!((flights.in_flight("a").unwrap(), flights.total_in_flight()), (0, 0));
+        assert!(is_allowed(&flights, "a", 2), "{engine:?}");
+    }
+}
+
+#[test]
+fn overflow_permits_outlast_the_default() {
+    for engine in ENGINES {
+        let options = on(engine).max_keys(1);
+        let (limiter, _) = limiter_with(limits(&[("Flights", at_most(2))]), options);
+        let flights = limiter.concurrency("Flights").unwrap();
+        let own = taken(&flights, "alice", 1);
+        let shared = taken(&flights, "bob", 2);
+        let bobs = Limits::builder().limit("Flights", IdFormat::String, None).unwrap();
+        let bobs = bobs.override_id("Flights", "bob", at_most(2)).unwrap().build();
+        limiter.reload(bobs.clone()).unwrap();
+        assert!(!is_allowed(&flights, "bob", 1), "{engine:?}: two are out");
+        drop(shared);
+        assert!(is_allowed(&flights, "bob", 2), "{engine:?}");
+        drop(own);
+    }
+}
+
+#[test]
+fn overrides_owe_nothing_to_strangers() {
+    for engine in ENGINES {
+        let with_vip = Limits::builder().limit("Flights", IdFormat::String, at_most(2)).unwrap();
+        let with_vip = with_vip.override_id("Flights", "vip", at_most(2)).unwrap().build();
+        let (limiter, _) = limiter_with(with_vip, on(engine).max_keys(1));
+        let flights = limiter.concurrency("Flights").unwrap();
+        let _strangers = ["a", "b", "c"].map(|id| taken(&flights, id, 1));
+        assert!(!is_allowed(&flights, "d", 1));
+        for _ in 0..2 {
+            assert_eq!(flights.check("vip", 0).unwrap().remaining(), Some(2));
+            assert!(is_allowed(&flights, "vip", 2), "{engine:?}");
+            sweep_all(&limiter);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Asks the limits about a request, and writes their decisions into its response.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
@@ -98,7 +99,8 @@ impl MatchedRule<'_, '_> {
     }
 }
 
-/// Keeps one of several rules that have the same limit and bucket: the one with the largest cost, of equal costs the first.
+/// Keeps one of several rules that have the same limit and bucket: one that denies before a soft one, then the one with the largest
+/// cost, then the first.
 /// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
 pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     // A rule with an invalid id stays, and the batch returns its error.
@@ -106,13 +108,11 @@ pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
         let limit = one.rule.limit();
         limit.normalize(one.id()).ok().map(|id| (limit.name().to_owned(), id))
     };
-    let all: Vec<_> = matched.iter().map(|one| (bucket(one), one.cost, one.position)).collect();
+    let rank = |one: &MatchedRule<'_, '_>| (!one.rule.is_soft(), one.cost, Reverse(one.position));
+    let all: Vec<_> = matched.iter().map(|one| (bucket(one), rank(one))).collect();
     matched.retain(|one| {
-        let of_bucket = bucket(one);
-        let is_larger = |(other, cost, position): &(_, u64, usize)| {
-            *other == of_bucket && (*cost, one.position) > (one.cost, *position)
-        };
-        of_bucket.is_none() || !all.iter().any(is_larger)
+        let (of_bucket, own) = (bucket(one), rank(one));
+        of_bucket.is_none() || !all.iter().any(|(other, it)| *other == of_bucket && *it > own)
     });
 }
 

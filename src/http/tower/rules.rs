@@ -391,6 +391,10 @@ impl ActiveRule {
             let any = IpAddr::from([192, 0, 2, 1]);
             rule.limit.normalize(any).map_err(|error| SetupError::new(invalid(error)))?;
         }
+        if rule.factor.is_some() && rule.limit.counts_in_flight() {
+            let text = format!("{}: what is in flight has no factor", rule.limit.name());
+            return Err(SetupError::new(text));
+        }
         if rule.holds && rule.asks_store {
             let text = format!(
                 "{}: an estimate is settled on this node, so its rule is one of Rule::new()",
