@@ -8,7 +8,7 @@ use super::call::{BatchCall, Call};
 use super::oracle::bucket::Figures;
 use super::oracle::{Answer, CallKind};
 use super::run::{Checks, Machine, is_charged};
-use super::spec::KNOWN;
+use super::spec::{KNOWN, RATES};
 
 impl Machine {
     pub(crate) fn batch(
@@ -28,6 +28,7 @@ impl Machine {
             BatchCall::SpendAll if self.checks == Checks::All => batch.spend(),
             BatchCall::SpendAll | BatchCall::SpendEach => batch.spend_into(&mut each_answer),
             BatchCall::CheckAll => batch.check(),
+            BatchCall::ChargeAll => unreachable!("it has a receipt"),
             BatchCall::RefundAll | BatchCall::ResetAll => unreachable!("they were made above"),
         };
         drop(members);
@@ -53,10 +54,16 @@ impl Machine {
 
     /// The calls for limits that the limiter has.
     pub(crate) fn known(&self, calls: &[(Call, MemberMode)]) -> Vec<(Call, MemberMode)> {
-        calls.iter().filter(|(call, _)| self.handles[call.limit].is_some()).copied().collect()
+        let is_known =
+            |limit: usize| self.handles[limit].is_some() || self.permits.handle(limit).is_some();
+        calls.iter().filter(|(call, _)| is_known(call.limit)).copied().collect()
     }
 
     pub(crate) fn member(&self, (call, mode): &(Call, MemberMode)) -> Option<Member<'_>> {
+        if let Some(handle) = self.permits.handle(call.limit) {
+            let member = handle.member(KNOWN[call.limit].id(call.id));
+            return Some(member.cost(call.cost).mode(*mode));
+        }
         let handle = self.handles[call.limit].as_ref()?;
         let factor = Factor::from_millionths(call.factor);
         let member = handle.member(KNOWN[call.limit].id(call.id));
@@ -93,16 +100,21 @@ impl Machine {
         let denier = self.denier();
         let mut members: Vec<_> = calls.iter().filter_map(|it| self.member(it)).collect();
         members.push(denier.member("any"));
-        let answer = self.limiter.batch(&members).spend();
+        let batch = self.limiter.batch(&members);
+        let answer = match calls.iter().any(|(call, _)| call.limit >= RATES) {
+            true => batch.spend_estimate().map(|(answer, _)| answer),
+            false => batch.spend(),
+        };
         drop(members);
         // What it would have been without the last member.
-        let expected = self.oracle.clone().batch(BatchCall::SpendAll, &calls);
+        let expected = self.oracle.clone().batch(BatchCall::ChargeAll, &calls);
         let is_looked_at = |answer: &Answer| answer.figures.is_none_or(|figures| figures.allowed);
         let expected = match expected {
             Ok((found, each)) if is_looked_at(&found) && self.oracle.enabled => {
                 let is_charged = |&((call, mode), answer): &(&(Call, MemberMode), &Answer)| {
                     let is_enforced = !self.oracle.terms.is_shadow(call.limit);
-                    let is_charged = *mode == MemberMode::CheckAndSpend && self.first[call.limit];
+                    let is_charged = *mode == MemberMode::CheckAndSpend
+                        && (self.first[call.limit] || call.limit >= RATES);
                     is_charged && is_enforced && answer.figures.is_some()
                 };
                 let charged: Vec<Call> =
@@ -114,6 +126,7 @@ impl Machine {
             }
             other => other.map(|(answer, _)| answer),
         };
-        self.same(answer, expected, || "a denied batch".into())
+        self.same(answer, expected, || "a denied batch".into())?;
+        calls.iter().try_for_each(|(call, _)| self.check_in_flight((call.limit, call.id)))
     }
 }

@@ -2,16 +2,25 @@
 
 use tollgate::options::AtCap;
 
-use super::ops::{Call, Op};
+use super::ops::{BatchCall, Call, Op};
 use super::random::Random;
 use super::run::Start;
-use super::spec::{KNOWN, List};
-use super::worlds::{DAY_S, Features, Generator, NS_PER_S};
+use super::spec::{KNOWN, List, RATES};
+use super::worlds::{DAY_S, Features, Generator, NS_PER_S, PERMITS};
 
 /// Generates a run of at most 300 operations. A third of the runs has one bucket, whose calls often meet.
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
+    any_with(seed, seed.is_multiple_of(2))
+}
+
+/// The same without limits of permits.
+pub(crate) fn any_of_rates(seed: u64) -> (Start, Vec<Op>) {
+    any_with(seed, false)
+}
+
+fn any_with(seed: u64, permits: bool) -> (Start, Vec<Op>) {
     let mut random = Random(seed);
-    let features = Features { dense: random.chance(1, 3), ..Features::any(&mut random) };
+    let features = Features { dense: random.chance(1, 3), permits, ..Features::any(&mut random) };
     let few = Features { reloads: false, batches: false, sweeps: false, files: false, ..features };
     let features = if features.dense && random.chance(1, 2) { few } else { features };
     let now = if random.chance(1, 3) { 1 } else { random.within(1, 150 * DAY_S * NS_PER_S) };
@@ -28,6 +37,7 @@ pub(crate) fn any_full(seed: u64) -> (Start, Vec<Op>) {
         factors: false,
         back: false,
         switch: false,
+        permits: random.chance(2, 3),
         ..Features::any(&mut random)
     };
     let at_cap = random.pick(&[AtCap::Share, AtCap::Share, AtCap::Deny, AtCap::Allow]);
@@ -42,7 +52,8 @@ fn run_of(
     cap: Option<(usize, AtCap)>,
     length: u64,
 ) -> (Start, Vec<Op>) {
-    generator.algorithms = std::array::from_fn(|_| generator.algorithm());
+    generator.algorithms =
+        std::array::from_fn(|limit| if limit < RATES { generator.algorithm() } else { PERMITS });
     let start = Start { spec: generator.first_spec(), now, cap };
     let mut ops: Vec<Op> = (0..length).map(|_| generator.op()).collect();
     // Half of the limits stay as they are.
@@ -67,6 +78,9 @@ impl Generator {
             return self.held_op();
         }
         let features = self.features;
+        if features.permits && self.random.chance(1, 4) {
+            return self.permit_op();
+        }
         match self.random.below(100) {
             0..16 => self.advance(),
             16..20 if features.back => Op::Back(self.random.below(5 * NS_PER_S)),
@@ -115,6 +129,21 @@ impl Generator {
         }
     }
 
+    fn permit_op(&mut self) -> Op {
+        let at = self.random.below(8) as usize;
+        match self.random.below(16) {
+            0..3 if self.features.batches => Op::ChargeBatch(List(self.any_batch().1)),
+            3 if self.features.batches => Op::Denied(List(self.any_batch().1)),
+            0..9 => Op::Acquire(self.permit_call()),
+            9 => Op::CheckPermits(self.permit_call()),
+            10 => Op::DropBatch(at),
+            11 if self.random.chance(1, 2) => {
+                Op::SetMax(self.permit_call().limit, self.random.below(8))
+            }
+            _ => Op::Release(at),
+        }
+    }
+
     /// A call that takes all units of the bucket.
     fn some(&mut self) -> Op {
         let call = self.call();
@@ -125,7 +154,8 @@ impl Generator {
     }
 
     fn block(&mut self) -> Op {
-        let Call { limit, id, .. } = self.call();
+        let is_of_permits = self.features.permits && self.random.chance(1, 3);
+        let Call { limit, id, .. } = if is_of_permits { self.permit_call() } else { self.call() };
         match self.block_time() {
             Some(time) => Op::Block(limit, id, time),
             None => Op::Unblock(limit, id),
@@ -145,7 +175,10 @@ impl Generator {
     }
 
     fn batch(&mut self) -> Op {
-        let (what, members) = self.any_batch();
+        let (what, mut members) = self.any_batch();
+        if what != BatchCall::CheckAll && self.random.chance(3, 4) {
+            members.retain(|(call, _)| call.limit < RATES);
+        }
         Op::Batch(what, List(members))
     }
 }

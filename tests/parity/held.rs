@@ -76,6 +76,9 @@ impl Charge {
 
     /// Returns units by the rule by which they were charged.
     fn give_back(&self, oracle: &mut Oracle, units: i128) {
+        if let State::InFlight { epoch, .. } = self.after {
+            return oracle.release(self.key, epoch, units);
+        }
         let Some(state) = oracle.state(self.key).filter(|_| self.applies(oracle)) else { return };
         let own = Rule::of(self.numbers);
         let is_same_window = match (own, state, self.after) {
@@ -135,7 +138,7 @@ impl Held {
     ) -> Result<(Answer, Vec<Option<Claim>>), CallError> {
         let states = calls.iter().map(|(call, _)| oracle.state((call.limit, call.id)));
         let before: Vec<_> = states.collect();
-        let answer = oracle.batch(BatchCall::SpendAll, calls)?.0;
+        let answer = oracle.batch(BatchCall::ChargeAll, calls)?.0;
         let claims = calls.iter().zip(before).map(|(&(call, mode), before)| {
             let rule = oracle.rule(call).filter(|_| oracle.enabled)?;
             let charge = self.charge_of(oracle, call, before);
@@ -145,6 +148,13 @@ impl Held {
             (!has_none).then_some(Claim { call, charge })
         });
         Ok((answer, claims.collect()))
+    }
+
+    /// Gives the permits of a claim back.
+    pub(crate) fn release(&self, oracle: &mut Oracle, claim: Option<Claim>) {
+        if let Some(Claim { call, charge: Some(charge) }) = claim {
+            charge.give_back(oracle, call.cost.into());
+        }
     }
 
     /// Reserves with at most this wait. Returns the wait.

@@ -272,6 +272,7 @@ fn most_of(rule: Rule, time: i128, is_part: bool) -> i128 {
         Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
             (ms_of(time) / window + 2) * limit
         }
+        Rule::Permits { max, .. } => max,
         Rule::Leaky { size, rate, drip } => size + (ms_of(time) / rate + 1) * drip,
     }
 }

@@ -18,6 +18,7 @@ mod held;
 mod ledger;
 mod ops;
 mod oracle;
+mod permits;
 #[path = "../support/random.rs"]
 mod random;
 mod receipts;
@@ -75,7 +76,7 @@ fn bound_reports_unit_that_returns_twice() {
         let mut found = 0;
         let seeds = support::full_size(90, 300);
         for seed in 0..seeds {
-            let (start, ops) = generate::any(seed);
+            let (start, ops) = generate::any_of_rates(seed);
             let run = |checks| run::run(on, checks, &start, &ops);
             let planted = run(Checks::BoundOfPlantedFault);
             found += u64::from(planted.is_err_and(|failure| failure.text.contains("too many")));

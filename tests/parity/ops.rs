@@ -46,6 +46,15 @@ pub(crate) enum Op {
     SettleBatch(usize, u64),
     /// Settles the member at a position of one of the receipts of batches.
     SettleMember(usize, usize, u64),
+    /// Drops one of the receipts of batches.
+    DropBatch(usize),
+    /// Takes permits and keeps them.
+    Acquire(Call),
+    CheckPermits(Call),
+    /// Gives held permits back.
+    Release(usize),
+    /// Sets the most permits of a limit.
+    SetMax(usize, u64),
     /// Blocks an id for this number of ns.
     Block(usize, usize, u64),
     Unblock(usize, usize),

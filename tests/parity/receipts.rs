@@ -7,11 +7,14 @@ use super::call::Call;
 use super::held::Claim;
 use super::oracle::Answer;
 use super::run::{Checks, Machine};
+use super::spec::RATES;
 
 /// A receipt of a batch, and what the oracle holds for each member.
 pub(crate) struct BatchReceipt {
     receipt: Receipt,
     members: Vec<(Call, Option<Claim>)>,
+    /// The permits that the members have taken.
+    taken: Vec<Option<u64>>,
 }
 
 impl Machine {
@@ -19,6 +22,8 @@ impl Machine {
     pub(crate) fn charge_batch(&mut self, calls: &[(Call, MemberMode)]) -> Result<(), String> {
         let calls = self.known(calls);
         let members: Vec<_> = calls.iter().filter_map(|it| self.member(it)).collect();
+        let before: Vec<_> =
+            calls.iter().map(|(call, _)| self.in_flight((call.limit, call.id))).collect();
         let charged = self.limiter.batch(&members).spend_estimate();
         drop(members);
         let (answer, receipt) = match charged {
@@ -44,9 +49,14 @@ impl Machine {
             };
             self.note_spend(call, is_charged && self.oracle.enabled);
         }
+        let taken = calls.iter().zip(before).map(|(&(call, mode), before)| {
+            if call.limit < RATES { Ok(None) } else { self.note_taken(call, mode, before) }
+        });
+        let taken = taken.collect::<Result<_, _>>()?;
+        calls.iter().for_each(|(call, _)| self.permits.note_batch((call.limit, call.id)));
         let members = calls.iter().map(|it| it.0).zip(claims).collect();
-        self.receipts.push(BatchReceipt { receipt, members });
-        Ok(())
+        self.receipts.push(BatchReceipt { receipt, members, taken });
+        calls.iter().try_for_each(|(call, _)| self.check_in_flight((call.limit, call.id)))
     }
 
     /// Takes a receipt, unless an end of a member's override is near.
@@ -60,11 +70,15 @@ impl Machine {
 
     /// Settles all members that are not settled, in their order.
     pub(crate) fn settle_batch(&mut self, at: usize, actual: u64) -> Result<(), String> {
-        let Some(BatchReceipt { receipt, members }) = self.take_receipt(at) else { return Ok(()) };
+        let Some(BatchReceipt { receipt, members, taken }) = self.take_receipt(at) else {
+            return Ok(());
+        };
         let before: Vec<_> = members.iter().map(|(call, _)| self.reset_in_of(*call)).collect();
         let answer = receipt.settle(actual);
         let mut strictest = Answer::UNLIMITED;
-        for (position, (call, claim)) in members.iter().enumerate() {
+        self.note_released(&members, &taken)?;
+        let units = members.iter().enumerate().filter(|(_, (call, _))| call.limit < RATES);
+        for (position, (call, claim)) in units {
             if claim.is_some() {
                 let own = self.settle_by_oracle(position, *claim, actual);
                 strictest = strictest.stricter(own);
@@ -75,6 +89,27 @@ impl Machine {
         self.same(Ok(answer), Ok(strictest), || format!("settle {members:?} as {actual}"))
     }
 
+    /// Drops a receipt, whose permits go back.
+    pub(crate) fn drop_receipt(&mut self, at: usize) -> Result<(), String> {
+        let Some(at) = at.checked_rem(self.receipts.len()) else { return Ok(()) };
+        let BatchReceipt { receipt, members, taken } = self.receipts.swap_remove(at);
+        drop(receipt);
+        self.note_released(&members, &taken)
+    }
+
+    /// Notes that the permits of a receipt went back.
+    fn note_released(
+        &mut self,
+        members: &[(Call, Option<Claim>)],
+        taken: &[Option<u64>],
+    ) -> Result<(), String> {
+        let permits = members.iter().zip(taken).filter(|((call, _), _)| call.limit >= RATES);
+        for ((_, claim), taken) in permits {
+            self.note_back(*claim, *taken);
+        }
+        members.iter().try_for_each(|(call, _)| self.check_in_flight((call.limit, call.id)))
+    }
+
     pub(crate) fn settle_member(
         &mut self,
         at: usize,
@@ -82,6 +117,11 @@ impl Machine {
         actual: u64,
     ) -> Result<(), String> {
         let Some(mut open) = self.take_receipt(at) else { return Ok(()) };
+        if open.members.get(position).is_some_and(|(call, _)| call.limit >= RATES) {
+            let answer = open.receipt.settle_member(position, actual);
+            self.receipts.push(open);
+            return answer.map_or(Ok(()), |answer| Err(format!("permits are settled: {answer:?}")));
+        }
         let member = open.members.get_mut(position);
         let (call, claim) =
             member.map_or((None, None), |(call, claim)| (Some(*call), claim.take()));

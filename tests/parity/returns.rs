@@ -52,7 +52,10 @@ impl Machine {
 
     fn note_grant(&mut self, call: Call, at: i128, is_place: bool) -> Option<GrantId> {
         let is_shadow = self.oracle.terms.is_shadow(call.limit);
-        let rule = self.oracle.rule(call).filter(|_| !is_shadow && call.cost > 0)?;
+        let rule = self.oracle.rule(call)?;
+        if is_shadow || call.cost == 0 || matches!(rule, Rule::Permits { .. }) {
+            return None;
+        }
         let key = (call.limit, call.id);
         Some(self.ledger.grant_by(key, at, call.cost.into(), (rule, is_place)))
     }

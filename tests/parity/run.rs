@@ -19,6 +19,7 @@ use super::held::Held;
 use super::ledger::Ledger;
 use super::ops::{Call, ONE, Op};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
+use super::permits::Permits;
 use super::receipts::BatchReceipt;
 use super::returns::Open;
 use super::spec::{DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, List, Spec};
@@ -99,7 +100,7 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 pub(crate) struct Machine {
     on: On,
     pub(crate) checks: Checks,
-    cap: Option<(usize, AtCap)>,
+    pub(crate) cap: Option<(usize, AtCap)>,
     /// The limits and ids that have had an override, whose buckets are beside the cap.
     beside: BTreeSet<(usize, usize)>,
     began_s: i64,
@@ -115,6 +116,7 @@ pub(crate) struct Machine {
     /// The charges that callers of the limiter hold.
     pub(crate) open: Vec<Open>,
     pub(crate) receipts: Vec<BatchReceipt>,
+    pub(crate) permits: Permits,
     pub(crate) ledger: Ledger,
     /// Whether the clock has gone back.
     has_back: bool,
@@ -156,6 +158,7 @@ impl Machine {
             held: Held::default(),
             open: Vec::new(),
             receipts: Vec::new(),
+            permits: Permits::default(),
             ledger: Ledger::default(),
             has_back: false,
             denies: (denies, asked),
@@ -173,6 +176,7 @@ impl Machine {
     fn find_handles(&mut self) {
         let handle = |at: usize| self.limiter.limit(KNOWN[at].name).ok();
         self.handles = (0..KNOWN.len()).map(handle).collect();
+        self.permits.find_handles(&self.limiter);
         let with_ids = self.handles.iter().zip(FIRST_IDS);
         for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
             let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).check(id, 0).unwrap();
@@ -190,6 +194,7 @@ impl Machine {
     fn note_rules(&mut self, at: i128) {
         let terms = &self.oracle.terms;
         self.ledger.note_rules(at, |limit, id| terms.rule(limit, id, at));
+        self.permits.note_lifts(terms, at);
     }
 
     /// Checks that the limiter has no more cells than the cap, and one for each id that has had an override.
@@ -216,8 +221,9 @@ impl Machine {
 
     fn with_ends(&self, spec: &Spec, at: i128, between: (SystemTime, SystemTime)) -> Terms {
         let began_s = self.began_s;
-        let applies = &|limit: usize, id: &str| {
-            self.handles[limit].as_ref().map(|handle| handle.limit_for(id).unwrap())
+        let applies = &|limit: usize, id: &str| match self.permits.handle(limit) {
+            Some(handle) => Some(handle.limit_for(id).unwrap()),
+            None => self.handles[limit].as_ref().map(|handle| handle.limit_for(id).unwrap()),
         };
         let terms =
             terms_of(spec, PutInPlace { began_s, applies, at, between }, |at| self.set_hand(at));
@@ -225,7 +231,7 @@ impl Machine {
         terms
     }
 
-    fn apply(&mut self, op: &Op) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
         match op {
             Op::Advance(by) => self.set_now(self.oracle.now + i128::from(*by)),
             Op::Back(by) => self.set_now(self.oracle.now - i128::from(*by)),
@@ -267,6 +273,10 @@ impl Machine {
                 self.oracle.enabled = *enabled;
             }
             Op::Snapshot => self.snapshot()?,
+            Op::DropBatch(at) => self.drop_receipt(*at)?,
+            Op::Acquire(_) | Op::CheckPermits(_) | Op::Release(_) | Op::SetMax(..) => {
+                self.permit_op(op)?;
+            }
             Op::Restore(spec, debt) => self.restore(spec, *debt)?,
         }
         self.check_cap()
@@ -278,10 +288,11 @@ impl Machine {
         if self.cap.is_none_or(|cap| cap.1 != AtCap::Allow) {
             self.ledger.check_of(self.has_back)?;
         }
+        self.apply(&Op::Enable(true))?;
+        self.check_permits()?;
         if self.checks != Checks::All {
             return Ok(());
         }
-        self.apply(&Op::Enable(true))?;
         for (limit, known) in KNOWN.iter().enumerate() {
             for id in 0..known.ids.len() {
                 self.one(CallKind::Check, Call { limit, id, cost: 0, factor: ONE })?;
@@ -383,6 +394,7 @@ impl Machine {
     }
 
     fn reload(&mut self, spec: &Spec, debt: CarryOver) -> Result<(), String> {
+        self.permits.let_go(spec);
         let before = SystemTime::now();
         let reloaded = self.limiter.reload_with(self.limits(spec), removing(debt));
         let after = SystemTime::now();
@@ -441,6 +453,7 @@ impl Machine {
         (self.limiter, self.hand, (self.oracle, self.ledger, self.first)) = (limiter, hand, saved);
         // What callers hold belongs to the limiter before.
         (self.held, self.open, self.receipts) = (Held::default(), Vec::new(), Vec::new());
+        self.permits = Permits::default();
         self.base = self.oracle.now + elapsed;
         self.find_handles();
         let terms = self.with_ends(spec, self.base, (before, after));

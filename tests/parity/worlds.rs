@@ -6,7 +6,9 @@ use tollgate::reload::CarryOver;
 
 use super::call::{BatchCall, Call, ONE};
 use super::random::Random;
-use super::spec::{KNOWN, LARGEST_FACTOR, LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
+use super::spec::{
+    KNOWN, LARGEST_FACTOR, LATE, LimitSpec, List, Numbers, Over, RATES, Sharing, Spec, Target,
+};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 pub(crate) const DAY_S: u64 = 86_400;
@@ -18,6 +20,9 @@ const PERIODS_MS: [u64; 7] = [1000, 2500, 10_000, 60_000, 600_000, 3_600_000, 10
 
 /// The sets of algorithms that a run may use: 0 gcra, 1 fixed_window, 2 token_bucket, 3 leaky_bucket.
 const KINDS: &[&[u64]] = &[&[0, 1, 2, 3], &[0, 1, 2, 3], &[0], &[0, 3], &[1, 2], &[3]];
+
+/// The algorithm of the limits of permits.
+pub(crate) const PERMITS: u64 = 4;
 
 /// The features of a run.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +45,8 @@ pub(crate) struct Features {
     pub(crate) back: bool,
     pub(crate) switch: bool,
     pub(crate) blocks: bool,
+    /// There are limits of what is in flight.
+    pub(crate) permits: bool,
     /// How many quarters of the ids are used.
     pub(crate) ids: u64,
     /// One id, short intervals and small steps, so that calls often meet.
@@ -69,6 +76,7 @@ impl Features {
             back: often() && often(),
             switch: often() && often() && often(),
             blocks: often(),
+            permits: false,
             ids,
             dense: false,
             sharing: &[],
@@ -90,6 +98,9 @@ impl Generator {
 
     fn numbers(&mut self, algorithm: u64) -> Numbers {
         let random = &mut self.random;
+        if algorithm == PERMITS {
+            return Numbers::Permits { max: random.within(1, 5) };
+        }
         if self.features.dense {
             let (size, period_ms) = (random.within(1, 6), random.pick(&[50, 50, 100, 300]));
             return match algorithm {
@@ -116,7 +127,7 @@ impl Generator {
         let is_without = can_be_without && self.random.chance(1, 3);
         let default = (!is_without).then(|| self.numbers(algorithm));
         let shadow = self.features.shadows && self.random.chance(1, 4);
-        let is_tried = self.features.shadows && self.random.chance(1, 4);
+        let is_tried = algorithm != PERMITS && self.features.shadows && self.random.chance(1, 4);
         let tried = is_tried.then(|| self.numbers(algorithm));
         let mut overrides = Vec::new();
         if self.features.overrides {
@@ -166,20 +177,25 @@ impl Generator {
 
     pub(crate) fn first_spec(&mut self) -> Spec {
         let limits = (0..KNOWN.len()).map(|limit| {
-            // A reload adds the last limit.
-            (limit + 1 < KNOWN.len()).then(|| self.limit_spec(limit, false))
+            // A reload adds that limit.
+            (limit != LATE && self.has(limit)).then(|| self.limit_spec(limit, false))
         });
         Spec(List(limits.collect()))
+    }
+
+    /// Whether runs have the limit at all.
+    fn has(&self, limit: usize) -> bool {
+        limit < RATES || self.features.permits
     }
 
     pub(crate) fn next_spec(&mut self) -> Spec {
         let defaults = self.features.defaults;
         let limits = (0..KNOWN.len()).map(|limit| {
-            if self.features.algorithms && self.random.chance(1, 4) {
+            if limit < RATES && self.features.algorithms && self.random.chance(1, 4) {
                 self.algorithms[limit] = self.algorithm();
             }
             let is_there = !defaults || self.random.chance(4, 5);
-            is_there.then(|| self.limit_spec(limit, defaults))
+            (is_there && self.has(limit)).then(|| self.limit_spec(limit, defaults))
         });
         Spec(List(limits.collect()))
     }
@@ -192,7 +208,7 @@ impl Generator {
                 if has_factor { self.random.pick(&[500_000, LARGEST_FACTOR]) } else { ONE };
             return Call { limit: 0, id: 0, cost, factor };
         }
-        let limit = self.random.below(KNOWN.len() as u64) as usize;
+        let limit = self.random.below(RATES as u64) as usize;
         let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
         let id = self.random.below(ids) as usize;
         let cost = match self.random.below(10) {
@@ -205,6 +221,29 @@ impl Generator {
         let factors = [0, 250_000, 333_333, 500_000, 1_500_000, LARGEST_FACTOR];
         let factor = if has_factor { self.random.pick(&factors) } else { ONE };
         Call { limit, id, cost, factor }
+    }
+
+    /// A call for a limit of permits.
+    pub(crate) fn permit_call(&mut self) -> Call {
+        let limit = RATES + self.random.below((KNOWN.len() - RATES) as u64) as usize;
+        let ids = (KNOWN[limit].ids.len() as u64 * self.features.ids).div_ceil(4);
+        let cost = match self.random.below(12) {
+            0 => 0,
+            1 => self.random.within(1, 7),
+            2..5 => self.random.within(1, 3),
+            _ => 1,
+        };
+        let id = self.random.below(ids) as usize;
+        match self.features.dense {
+            true => Call { limit: RATES, id: 0, cost, factor: ONE },
+            false => Call { limit, id, cost, factor: ONE },
+        }
+    }
+
+    /// A call for any limit.
+    fn any_call(&mut self) -> Call {
+        let is_of_permits = self.features.permits && self.random.chance(1, 3);
+        if is_of_permits { self.permit_call() } else { self.call() }
     }
 
     /// The time of a block; `None`: the end of one.
@@ -241,7 +280,7 @@ impl Generator {
     pub(crate) fn any_batch(&mut self) -> (BatchCall, Vec<(Call, MemberMode)>) {
         let length = self.random.within(0, 5);
         let mut members: Vec<(Call, MemberMode)> =
-            (0..length).map(|_| (self.call(), self.random.pick(&MODES))).collect();
+            (0..length).map(|_| (self.any_call(), self.random.pick(&MODES))).collect();
         if !self.random.chance(1, 10) {
             // Most batches name no bucket twice and have small costs.
             members.sort_by_key(|(call, _)| (call.limit, call.id));

@@ -111,6 +111,7 @@ impl World {
                 ready(batch.refund())
             }
             (_, BatchCall::ResetAll) => ready(batch.reset()),
+            (_, BatchCall::ChargeAll) => unreachable!("no batch of several nodes keeps permits"),
         }
     }
 

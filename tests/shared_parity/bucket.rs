@@ -40,6 +40,7 @@ impl Algorithm {
             Rule::Fixed { .. } => Algorithm::Fixed,
             Rule::Tokens { .. } => Algorithm::Tokens,
             Rule::Leaky { .. } => Algorithm::Leaky,
+            Rule::Permits { .. } => unreachable!("permits are not shared"),
         }
     }
 }
@@ -217,7 +218,7 @@ impl Bucket {
         let full = whole_ms(reset + ahead);
         // At least until a bucket of the limit is full, by the largest factor.
         let (least, most) = match rule {
-            Rule::Gcra { .. } => (0, 0),
+            Rule::Gcra { .. } | Rule::Permits { .. } => (0, 0),
             Rule::Fixed { .. } | Rule::Tokens { .. } => (0, fills_by_largest(rule)),
             Rule::Leaky { size, rate, drip } => {
                 (ceil(size, drip) * rate + 1, fills_by_largest(rule))
@@ -259,7 +260,7 @@ impl Bucket {
 /// At least the ms in which the units of a limit without a factor are out of it by the largest one. `rule` may have a factor.
 fn fills_by_largest(rule: Rule) -> i128 {
     match rule {
-        Rule::Gcra { .. } => 0,
+        Rule::Gcra { .. } | Rule::Permits { .. } => 0,
         // A quota that is divided and rounded to whole units is more than half of the quotient.
         Rule::Fixed { window, .. } | Rule::Tokens { window, .. } => 2 * LARGEST_TIMES * window + 1,
         Rule::Leaky { size, rate, drip } => {
@@ -275,7 +276,7 @@ fn whole_ms(ns: i128) -> i128 {
 /// A time within which any bucket of a run fills by a rule.
 fn fills_within(rule: Rule) -> i128 {
     match rule {
-        Rule::Gcra { .. } => rule.capacity(),
+        Rule::Gcra { .. } | Rule::Permits { .. } => rule.capacity(),
         Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
             (MOST_UNITS / limit + 2) * window * NS_PER_MS
         }

@@ -58,8 +58,15 @@ impl Oracle {
             return Ok((Answer::UNLIMITED, each));
         }
         let mut limited = self.members(what, members)?;
+        let keeps_permits = matches!(what, BatchCall::CheckAll | BatchCall::ChargeAll);
+        let is_of_permits = |member: &LimitedMember| matches!(member.rule, Rule::Permits { .. });
+        if !keeps_permits && limited.iter().any(is_of_permits) {
+            return Err(CallError::Batch);
+        }
         let answer = match what {
-            BatchCall::SpendAll | BatchCall::SpendEach => self.spend_all(&mut limited),
+            BatchCall::SpendAll | BatchCall::SpendEach | BatchCall::ChargeAll => {
+                self.spend_all(&mut limited)
+            }
             BatchCall::CheckAll => strictest(
                 limited.iter().filter(|member| member.can_deny()).map(LimitedMember::answer),
             ),

@@ -11,11 +11,33 @@ const MAX_WAIT: i128 = u64::MAX as i128;
 /// The numbers of a limit. Times of gcra are in ns, of the other algorithms in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    Gcra { burst: i128, interval: i128 },
-    Fixed { limit: i128, window: i128 },
-    Tokens { limit: i128, window: i128, burst: i128 },
-    Leaky { size: i128, rate: i128, drip: i128 },
+    Gcra {
+        burst: i128,
+        interval: i128,
+    },
+    Fixed {
+        limit: i128,
+        window: i128,
+    },
+    Tokens {
+        limit: i128,
+        window: i128,
+        burst: i128,
+    },
+    Leaky {
+        size: i128,
+        rate: i128,
+        drip: i128,
+    },
+    /// `most`: the largest cost of a call.
+    Permits {
+        max: i128,
+        most: i128,
+    },
 }
+
+/// What a denial of permits tells the caller to wait, in ns.
+const RETRY: i128 = 1_000_000_000;
 
 /// The state of a bucket. A bucket that was never charged has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +47,8 @@ pub(crate) enum State {
     /// The other algorithms: the time in ms at which the window opened or the last drip fell, and the units
     /// used. If no unit is used, no later call has a time before `at`.
     Counted { at: i128, used: i128 },
+    /// Permits that are out. The first one of a count begins its epoch; 0: none has begun.
+    InFlight { used: i128, epoch: u64 },
 }
 
 /// The figures of a decision. Waits are in ns.
@@ -66,6 +90,7 @@ impl Rule {
             Numbers::Leaky { size, rate_ms, drip } => {
                 Rule::Leaky { size: of(size), rate: of(rate_ms), drip: of(drip) }
             }
+            Numbers::Permits { max } => Rule::Permits { max: of(max), most: of(max) },
         }
     }
 
@@ -85,6 +110,7 @@ impl Rule {
             Rule::Leaky { size, rate, drip } => {
                 Rule::Leaky { size: less(size), rate: more(rate), drip }
             }
+            Rule::Permits { .. } => unreachable!("permits have no factors"),
         }
     }
 
@@ -94,6 +120,7 @@ impl Rule {
             Rule::Gcra { burst, .. } | Rule::Tokens { burst, .. } => burst,
             Rule::Fixed { limit, .. } => limit,
             Rule::Leaky { size, .. } => size,
+            Rule::Permits { most, .. } => most,
         }
     }
 
@@ -103,6 +130,7 @@ impl Rule {
             Rule::Gcra { burst, interval } => burst * interval,
             Rule::Fixed { limit, .. } | Rule::Tokens { limit, .. } => limit,
             Rule::Leaky { size, .. } => size,
+            Rule::Permits { max, .. } => max,
         }
     }
 
@@ -110,6 +138,7 @@ impl Rule {
     fn new_state(self, now: i128) -> State {
         match self {
             Rule::Gcra { .. } => State::Tat(now),
+            Rule::Permits { .. } => State::InFlight { used: 0, epoch: 0 },
             _ => State::Counted { at: ms_of(now), used: 0 },
         }
     }
@@ -118,7 +147,7 @@ impl Rule {
     pub(crate) fn current(self, at: i128, used: i128, now_ms: i128) -> CurrentCount {
         let now = now_ms.max(at);
         let (left, begins) = match self {
-            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Gcra { .. } | Rule::Permits { .. } => unreachable!("its state is no count"),
             Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
                 let passed = (now - at) / window;
                 // A window takes its limit; the next windows take the rest.
@@ -136,7 +165,7 @@ impl Rule {
     fn holds(self, at: i128, used: i128, now_ms: i128, cost: i128) -> bool {
         let current = self.current(at, used, now_ms);
         match self {
-            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Gcra { .. } | Rule::Permits { .. } => unreachable!("its state is no count"),
             Rule::Fixed { limit, .. } => current.used + cost <= limit,
             Rule::Leaky { size, .. } => current.used + cost <= size,
             Rule::Tokens { limit, window, burst } => {
@@ -149,7 +178,7 @@ impl Rule {
     /// The ms from now until `is_so` holds of a state.
     fn until(self, at: i128, used: i128, from: i128, is_so: impl Fn(i128) -> bool) -> i128 {
         let step = match self {
-            Rule::Gcra { .. } => unreachable!("its state is no count"),
+            Rule::Gcra { .. } | Rule::Permits { .. } => unreachable!("its state is no count"),
             Rule::Fixed { limit, window } | Rule::Tokens { limit, window, .. } => {
                 (used / limit + 2) * window
             }
@@ -217,6 +246,17 @@ impl Rule {
                 let state = (cost > 0).then_some(State::Tat(charged));
                 (state, Figures { allowed: true, remaining, retry, reset })
             }
+            (Rule::Permits { max, .. }, State::InFlight { used, epoch }) => {
+                let allowed = used + cost <= max;
+                let after = if allowed { used + cost } else { used };
+                let remaining = (max - after).max(0);
+                let waits = |is_waiting| if is_waiting { RETRY } else { 0 };
+                let (retry, reset) = (waits(!allowed || cost > remaining), waits(after > 0));
+                // The first permit of a count begins its epoch.
+                let epoch = if used > 0 { epoch } else { 0 };
+                let state = (after > used).then_some(State::InFlight { used: after, epoch });
+                (state, Figures { allowed, remaining, retry, reset })
+            }
             (_, State::Counted { at, used }) => {
                 let now_ms = ms_of(now);
                 if !self.holds(at, used, now_ms, cost) {
@@ -275,6 +315,7 @@ impl Rule {
                 let current = self.current(at, used, ms_of(now));
                 (current.used > 0).then_some(State::Counted { at: current.now, used: 0 })
             }
+            Some(State::InFlight { .. }) => unreachable!("permits are not reset"),
             None => None,
         };
         (full, figures)
@@ -310,6 +351,7 @@ impl Rule {
     pub(crate) fn is_full(self, state: State, now: i128) -> bool {
         match state {
             State::Tat(tat) => tat <= now,
+            State::InFlight { used, .. } => used == 0,
             State::Counted { at, used } => {
                 let current = self.current(at, used, ms_of(now));
                 current.used == 0 && current.now <= ms_of(now)

@@ -26,7 +26,8 @@ pub(crate) fn carried(
     state: State,
     now: i128,
 ) -> Option<State> {
-    if old == new {
+    // Permits are out until their holders drop them.
+    if old == new || matches!((old, new), (Rule::Permits { .. }, Rule::Permits { .. })) {
         return Some(state);
     }
     if debt == CarryOver::Afresh {
@@ -60,6 +61,7 @@ pub(crate) fn carried(
             let used = match state {
                 State::Tat(tat) => tat - now,
                 State::Counted { at, used } => old.current(at, used, ms_of(now)).used,
+                State::InFlight { .. } => unreachable!("permits never become units"),
             };
             let share = ceil(used * new.capacity(), old.capacity());
             match new {
@@ -71,6 +73,7 @@ pub(crate) fn carried(
     Some(match state {
         State::Counted { at, used } => State::Counted { at, used: used.min(MOST) },
         State::Tat(tat) => State::Tat(tat.min(MAX_NS)),
+        State::InFlight { .. } => state,
     })
 }
 
