@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tollgate::http::{Charge, RateLimitLayer, Report, Rule, extract};
+use tollgate::http::{Charge, RateLimitLayer, Rule, extract};
 use tollgate::{Clock, ConcurrencyLimit, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tower::{Layer, ServiceExt, service_fn};
@@ -28,14 +28,14 @@ use tower_http::catch_panic::CatchPanicLayer;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// At most two streams at once, and 1000 tokens, of everyone.
-struct Gate {
-    limiter: Limiter,
+pub(crate) struct Gate {
+    pub(crate) limiter: Limiter,
     streams: ConcurrencyLimit,
-    tokens: KeyedLimit,
+    pub(crate) tokens: KeyedLimit,
 }
 
 impl Gate {
-    fn new() -> Gate {
+    pub(crate) fn new() -> Gate {
         let tokens = Limit::new(1000, 1000, MINUTE).unwrap();
         let limits = Limits::builder()
             .limit("Streams", IdFormat::String, Limit::concurrency(2).unwrap())
@@ -48,7 +48,7 @@ impl Gate {
         Gate { limiter, streams, tokens }
     }
 
-    fn streams(&self) -> Rule {
+    pub(crate) fn streams(&self) -> Rule {
         Rule::in_flight(self.streams.clone(), extract::everyone("all"))
     }
 
@@ -66,7 +66,7 @@ impl Gate {
         self.streams.in_flight("all").unwrap()
     }
 
-    fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         1000 - self.tokens.check("all", 0).unwrap().remaining().unwrap()
     }
 
@@ -225,53 +225,6 @@ async fn nested_layers_have_one_charge() {
     assert_eq!((gate.out(), gate.used()), (1, 7));
     drop(response);
     assert_eq!(gate.out(), 0);
-}
-
-#[tokio::test]
-async fn soft_rules_mark_and_let_pass() {
-    let gate = Gate::new();
-    let usual = Rule::new(gate.tokens.clone(), extract::everyone("all")).cost(|_| 700).soft();
-    let layer = RateLimitLayer::builder(&gate.limiter).rule(gate.streams()).rule(usual);
-    let layer = layer.build().unwrap();
-    let handler = service_fn(|request: Request<()>| {
-        let report = request.extensions().get::<Report>().expect("enforced layers report as well");
-        assert!(report.allowed());
-        let violated = report.violated().join(" ");
-        async { Ok::<_, Infallible>(Response::new(violated)) }
-    });
-    let mut held = Vec::new();
-    for (violated, used) in [("", 700), ("Tokens", 700)] {
-        let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        let fields = response.headers().clone();
-        assert!(!fields.contains_key(header::RETRY_AFTER), "{fields:?}");
-        let (parts, body) = response.into_parts();
-        assert_eq!(body.collect().await.unwrap().to_bytes(), violated);
-        assert_eq!(gate.used(), used);
-        held.push(parts);
-    }
-}
-
-#[tokio::test]
-async fn hard_rules_outlast_soft_ones_of_their_bucket() {
-    let gate = Gate::new();
-    let of_tokens = || Rule::new(gate.tokens.clone(), extract::everyone("all"));
-    for (soft, hard) in [(400, 400), (900, 400)] {
-        assert!(gate.tokens.reset("all").unwrap().allowed());
-        let layer = RateLimitLayer::builder(&gate.limiter)
-            .rule(of_tokens().cost(move |_| soft).soft())
-            .rule(of_tokens().cost(move |_| hard))
-            .build()
-            .unwrap();
-        let handler = service_fn(|_: Request<()>| async {
-            Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
-        });
-        let mut statuses = Vec::new();
-        for _ in 0..3 {
-            statuses.push(layer.layer(handler).oneshot(Request::new(())).await.unwrap().status());
-        }
-        assert_eq!(statuses, [200, 200, 429], "{soft}");
-    }
 }
 
 /// A server of axum with the layer around its routes.

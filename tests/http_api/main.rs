@@ -32,5 +32,6 @@ mod rule_fields;
 mod shared;
 mod shared_refunds;
 mod socket;
+mod soft;
 mod stack;
 mod tuples;

@@ -19,6 +19,7 @@ mod leaving;
 #[path = "cases.rs"]
 mod lock_free;
 mod permits;
+mod permits_found;
 mod returned_batches;
 #[path = "../support/mod.rs"]
 mod support;

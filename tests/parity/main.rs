@@ -24,6 +24,7 @@ mod random;
 mod receipts;
 mod returns;
 mod run;
+mod several;
 mod shrink;
 mod spec;
 #[path = "../support/mod.rs"]

@@ -101,6 +101,13 @@ impl Permits {
         self.sum(|out| out.is_own && out.key == key && out.lifts.0 == now.0)
     }
 
+    /// Notes that a member of a batch may have been charged after another one had taken permits of the overflow bucket.
+    pub(crate) fn note_batch(&mut self, key: Key) {
+        if self.shared(key.0, |_| true) > 0 {
+            self.alone.remove(&key);
+        }
+    }
+
     /// The permits of the overflow bucket that still count.
     fn shared(&self, limit: usize, is_counted: impl Fn(&Out) -> bool) -> u64 {
         self.sum(|out| {

@@ -350,41 +350,6 @@ impl Machine {
         })
     }
 
-    fn spend_up_to(&mut self, call: Call) -> Result<(), String> {
-        let Some(handle) = &self.handles[call.limit] else { return Ok(()) };
-        let (id, most) = (KNOWN[call.limit].id(call.id), call.cost);
-        let (units, answer) = match call.factor {
-            ONE => handle.spend_up_to(id, most),
-            factor => handle.scaled(Factor::from_millionths(factor)).spend_up_to(id, most),
-        }
-        .map_err(|error| format!("{call:?}: {error}"))?;
-        if units > 0 {
-            self.note_spend(Call { cost: units, ..call }, is_charged(&answer));
-        }
-        let (expected, expected_units) = self.oracle.spend_up_to(call);
-        let what = || format!("SpendUpTo {} {id}", KNOWN[call.limit].name);
-        if units != expected_units && self.checks == Checks::All {
-            return Err(format!("{}: {units} units in place of {expected_units}", what()));
-        }
-        self.same(Ok(answer), Ok(expected), what)
-    }
-
-    fn many(&mut self, limit: usize, ids: &List<usize>, cost: u64) -> Result<(), String> {
-        let Some(handle) = &self.handles[limit] else { return Ok(()) };
-        let mut answer = Vec::new();
-        handle.spend_many(ids.0.iter().map(|&id| KNOWN[limit].id(id)), cost, &mut answer);
-        if answer.len() != ids.0.len() {
-            return Err(format!("{} answers for {} ids", answer.len(), ids.0.len()));
-        }
-        for (answer, &id) in answer.into_iter().zip(&ids.0) {
-            let call = call(limit, id, cost);
-            self.note_spend(call, answer.as_ref().is_ok_and(is_charged));
-            let expected = self.oracle.call(CallKind::Spend, call);
-            self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].id(id)))?;
-        }
-        Ok(())
-    }
-
     /// Lets the next batch look at the limit that denies when it is charged.
     pub(crate) fn denier(&self) -> KeyedLimit {
         self.denies.1.store(0, Ordering::Relaxed);
