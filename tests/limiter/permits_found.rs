@@ -100,7 +100,7 @@ fn check_only_member_denies_without_enough_permits() {
 }
 
 #[test]
-fn permits_come_back_while_the_clock_lifts_the_limit() {
+fn permits_come_back_in_a_lifted_time() {
     for engine in ENGINES {
         let end = OverrideOptions::default().expires(SystemTime::now() + seconds(10));
         let flights = Limits::builder().limit("Flights", IdFormat::String, at_most(2)).unwrap();

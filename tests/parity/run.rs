@@ -22,7 +22,7 @@ use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::permits::Permits;
 use super::receipts::BatchReceipt;
 use super::returns::Open;
-use super::spec::{DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, List, Spec};
+use super::spec::{DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, Spec};
 use super::support::rules::scripted;
 
 /// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of

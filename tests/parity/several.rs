@@ -2,7 +2,7 @@
 
 use tollgate::limit::Factor;
 
-use super::ops::{Call, ONE};
+use super::ops::{Call, ONE, call};
 use super::oracle::CallKind;
 use super::run::{Checks, Machine, is_charged};
 use super::spec::{KNOWN, List};
