@@ -21,8 +21,12 @@ const LIB: &str = include_str!("../src/lib.rs");
 
 /// The address of the server on the pages.
 const ADDRESS: &str = "127.0.0.1:3000";
-/// The ends of the commands of `docs/http.md` that `tests/http_api/guide.rs` runs.
-const DENIAL: [&str; 2] = ["http://127.0.0.1:3000/", "http://127.0.0.1:3000/?[1-40]'"];
+/// The ends of the commands of `docs/http.md` and `docs/in-flight.md` that `tests/http_api` runs, in `guide.rs` and `gateway.rs`.
+const DENIAL: [&str; 3] = [
+    "http://127.0.0.1:3000/",
+    "http://127.0.0.1:3000/?[1-40]'",
+    "http://127.0.0.1:3000/v1/answers",
+];
 
 #[test]
 fn readme_is_short_and_begins_with_both_commands() {

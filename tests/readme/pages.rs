@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 20] = [
+pub(crate) const PAGES: [(&str, &str); 21] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
@@ -18,6 +18,7 @@ pub(crate) const PAGES: [(&str, &str); 20] = [
     ("docs/guarantees.md", include_str!("../../docs/guarantees.md")),
     ("docs/http.md", include_str!("../../docs/http.md")),
     ("docs/ids.md", include_str!("../../docs/ids.md")),
+    ("docs/in-flight.md", include_str!("../../docs/in-flight.md")),
     ("docs/limits-files.md", include_str!("../../docs/limits-files.md")),
     ("docs/metrics.md", include_str!("../../docs/metrics.md")),
     ("docs/migration-from-governor.md", include_str!("../../docs/migration-from-governor.md")),
