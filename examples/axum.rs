@@ -42,11 +42,14 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let _sweeper = limiter.start_sweeper(SweepOptions::default())?;
     let app = api::app(&limiter)?;
     let listener = TcpListener::bind(args.listen).await?;
+    // Polled once, so that the handler of ctrl-c is there before the first client.
+    let mut end = Box::pin(interrupted());
+    tokio::select! { biased; () = &mut end => {} () = std::future::ready(()) => {} }
     // For port 0 this shows the port that the system has chosen.
     println!("listening on http://{}", listener.local_addr()?);
     // Without connect info no request has a client address, and every limited request is a 500.
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(interrupted()).await?;
+    axum::serve(listener, service).with_graceful_shutdown(end).await?;
     println!("stopped");
     Ok(())
 }
