@@ -311,15 +311,26 @@ impl Rules {
     }
 
     /// Refunds the charges of the rules that refund responses with this status, or denials by an inner layer.
+    #[inline]
     pub(crate) fn refund(
         &self,
         outcome: &mut RequestOutcome,
         status: StatusCode,
         denied_within: bool,
     ) {
-        if outcome.charges.is_none() && outcome.held.is_none() {
-            return;
+        if outcome.charges.is_some() || outcome.held.is_some() {
+            self.refund_charges(outcome, status, denied_within);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refund_charges(
+        &self,
+        outcome: &mut RequestOutcome,
+        status: StatusCode,
+        denied_within: bool,
+    ) {
         let refunded: SmallVec<[usize; INLINE_RULES]> = {
             let rules = self.rules.iter().enumerate();
             rules.filter(|(_, it)| it.refunds(status, denied_within)).map(|it| it.0).collect()
