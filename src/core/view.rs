@@ -159,8 +159,8 @@ impl<'g> LimitsView<'g> {
         Ok((debt, now_ns.max(floor_ns)))
     }
 
-    /// Computes the decision about a spend of `demand` by `ask` on the word of `key`, and writes nothing. A key without a bucket gets the decision of a full
-    /// table if there is no room for one, unless the cost is 0.
+    /// Computes the decision about a spend of `demand` by `ask` on the word of `key`, and writes nothing. A key without a
+    /// bucket gets the decision of a full table if there is no room for one, unless the cost is 0.
     pub(crate) fn look(
         self,
         key: &StoreKey<'_>,

@@ -11,7 +11,7 @@ impl Limit {
     /// What a denial tells the caller to wait if the limit does not say: 1 s.
     pub(crate) const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
-    /// Makes a limit of what is in flight: at most `max` permits of an id are out at once. A permit goes back when its holder
+    /// Makes a concurrency limit: at most `max` permits of an id are out at once. A permit goes back when its holder
     /// drops it, and can be had again at once. Nothing refills by time.
     ///
     /// Its handle is [`Limiter::concurrency`](crate::Limiter::concurrency). A denial says that a permit may be there in 1 s,

@@ -1,4 +1,4 @@
-//! Takes permits of a limit that counts what is in flight.
+//! Takes permits of a concurrency limit.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::limits::{Explanation, Id, IdFormat, Scratch};
 use crate::store::key::{KeyRef, LimitTag};
 use crate::store::pin;
 
-/// A handle for a limit of what is in flight ([`Limit::concurrency`]), from [`Limiter::concurrency`]. Make it once, and keep it.
+/// A handle for a concurrency limit ([`Limit::concurrency`]), from [`Limiter::concurrency`]. Make it once, and keep it.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ use crate::store::pin;
 #[derive(Clone)]
 pub struct ConcurrencyLimit(KeyedLimit);
 
-/// Permits of a limit of what is in flight. They go back when this is dropped, on any thread.
+/// Permits of a concurrency limit. They go back when this is dropped, on any thread.
 ///
 /// Keep it as long as the work lasts: a stream's until the stream has ended, not only until its headers are sent.
 ///
@@ -69,7 +69,7 @@ pub struct ConcurrencyLimit(KeyedLimit);
 pub struct Permit(Receipt);
 
 impl Limiter {
-    /// Returns the handle of a limit of what is in flight.
+    /// Returns the handle of a concurrency limit.
     ///
     /// # Errors
     ///

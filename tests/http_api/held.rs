@@ -132,6 +132,25 @@ async fn permits_last_until_the_body_ends() {
     assert_eq!((gate.out(), gate.used()), (0, 4), "its end, before it is dropped");
 }
 
+/// A task of the handler keeps a clone of the charge longer than the response lasts.
+#[tokio::test]
+async fn kept_clones_hold_estimates_but_no_permits() {
+    let gate = Gate::new();
+    let (kept, mut kept_clone) = mpsc::channel(1);
+    let inner = service_fn(|request: Request<()>| {
+        kept.try_send(Charge::of(request.extensions())).unwrap();
+        async { Ok::<_, Infallible>(Response::new(String::from("x"))) }
+    });
+    let response = gate.layer().layer(inner).oneshot(Request::new(())).await.unwrap();
+    let charge = kept_clone.recv().await.unwrap();
+    assert_eq!((gate.out(), gate.used()), (1, 600));
+    response.into_body().collect().await.unwrap();
+    assert_eq!((gate.out(), gate.used()), (0, 600), "the response has ended");
+    assert!(charge.settle("Tokens", 4).is_some(), "later");
+    drop(charge);
+    assert_eq!((gate.out(), gate.used()), (0, 4));
+}
+
 #[tokio::test]
 async fn errors_trailers_and_drops_end_a_body() {
     let gate = Gate::new();

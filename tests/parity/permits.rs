@@ -1,4 +1,4 @@
-//! Permits: limits of what is in flight, beside the oracle, and their bound in a full table.
+//! Permits: concurrency limits, beside the oracle, and their bound in a full table.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,7 +45,7 @@ pub(crate) struct Features {
     pub(crate) back: bool,
     pub(crate) switch: bool,
     pub(crate) blocks: bool,
-    /// There are limits of what is in flight.
+    /// Some limits are of concurrency.
     pub(crate) permits: bool,
     /// Spends, checks and members of batches leave units.
     pub(crate) leaves: bool,

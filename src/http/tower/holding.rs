@@ -24,7 +24,7 @@ impl Rule {
         self
     }
 
-    /// Makes a rule by which each request takes a permit of a limit of what is in flight, and holds it until its response has
+    /// Makes a rule by which each request takes a permit of a concurrency limit, and holds it until its response has
     /// ended: see [`Charge`](crate::http::Charge). More permits are set by [`cost`](Rule::cost).
     ///
     /// # Example: two requests of a user at once

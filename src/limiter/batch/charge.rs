@@ -66,8 +66,8 @@ pub(crate) fn look(
 }
 
 /// Takes the permits of members that can deny, then charges the others that can deny, then the other members whose buckets have
-/// the units: each group in the order of `members`, which is that of their keys. Returns all charges if a member that can deny is denied, or if the limits
-/// have changed.
+/// the units: each group in the order of `members`, which is that of their keys. Returns all charges if a member that can
+/// deny is denied, or if the limits have changed.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],

@@ -79,7 +79,7 @@ impl Drop for Closed {
     }
 }
 
-/// Returns the limits of what is in flight whose default changes, which ends the [maximum that a caller has
+/// Returns the concurrency limits whose default changes, which ends the [maximum that a caller has
 /// set](crate::ConcurrencyLimit::set_max).
 pub(super) fn changed_permits(before: &Generation, after: &Limits) -> Vec<LimitIndex> {
     // By the entries: the new limits have no tags yet.

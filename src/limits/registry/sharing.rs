@@ -64,7 +64,7 @@ impl Limits {
     }
 
     /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
-    /// Limits with a custom algorithm and limits of what is in flight cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
+    /// Limits with a custom algorithm and concurrency limits cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
     /// exact. For a simulation of several nodes.
     ///
     /// # Example
