@@ -120,7 +120,7 @@ fn release_vs_moving_reload_model() {
 #[test]
 fn release_vs_moving_reload() {
     explore_bounded(Some(1), release_vs_moving_reload_model);
-    assert!(coverage::count(Race::Released) > 0);
+    assert!(coverage::count(Race::Released) > 0 && coverage::count(Race::Completed) > 0);
     let because = "is out";
     fails_bounded(Some(1), Fault::CompleteRelaxed, because, release_vs_moving_reload_model);
 }
@@ -141,7 +141,7 @@ fn release_vs_growth_model() {
 #[test]
 fn release_vs_growth() {
     explore_bounded(Some(1), release_vs_growth_model);
-    assert!(coverage::count(Race::Released) > 0);
+    assert!(coverage::count(Race::Released) > 0 && coverage::count(Race::Completed) > 0);
     fails_bounded(Some(1), Fault::SeedByMax, "one is out", release_vs_growth_model);
 }
 
