@@ -10,6 +10,7 @@ mod estimate;
 mod fast_path;
 mod member;
 pub(crate) mod prepared;
+mod waiting;
 
 use smallvec::SmallVec;
 
