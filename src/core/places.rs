@@ -34,11 +34,11 @@ impl PlacesOf {
         end_ns.saturating_sub(self.gcra.burst_offset_ns())
     }
 
-    /// Returns the part of a place that a caller can take: none once its time has passed; before that, the part after `now_ns`.
-    /// So the time of a charge is never before the call that uses it, whether it is the call's own or a place's.
-    fn present(&self, place: Place, now_ns: u64) -> Option<Place> {
-        let is_present = now_ns <= self.granted_ns(place.end_ns);
-        is_present.then_some(Place { start_ns: place.start_ns.max(now_ns), ..place })
+    /// Returns the part of a place that a caller can take: the part after `now_ns`. So the time of a charge is never before the
+    /// call that uses it, whether it is the call's own or a place's.
+    fn present(place: Place, now_ns: u64) -> Option<Place> {
+        let start_ns = place.start_ns.max(now_ns);
+        (start_ns < place.end_ns).then_some(Place { start_ns, ..place })
     }
 }
 
@@ -56,27 +56,40 @@ fn add(places: &mut Vec<Place>, mut new: Place) {
     places.push(new);
 }
 
-/// Takes the first `units` units of the place in which they are granted first, at `latest_ns` at the latest.
+/// The units that a call wants of a vacant place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedUnits {
+    pub(crate) units: u64,
+    /// The time at which the units begin at the earliest.
+    pub(crate) from_ns: u64,
+    /// The time at which they are granted at the latest.
+    pub(crate) latest_ns: u64,
+}
+
+/// Takes units of the place in which they are granted first: the first ones that begin at `from_ns` or later.
 fn take_earliest(
     places: &mut Vec<Place>,
     of: PlacesOf,
     now_ns: u64,
-    (units, latest_ns): (u64, u64),
+    wanted: WantedUnits,
 ) -> Option<Place> {
-    *places = places.iter().filter_map(|&place| of.present(place, now_ns)).collect();
-    let length_ns = of.gcra.emission_interval_ns().checked_mul(units)?;
+    *places = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
+    let length_ns = of.gcra.emission_interval_ns().checked_mul(wanted.units)?;
+    let part_of = |place: &Place| {
+        let start_ns = place.start_ns.max(wanted.from_ns);
+        Place { start_ns, end_ns: start_ns.saturating_add(length_ns) }
+    };
     let fits = |place: &Place| {
-        let end_ns = place.start_ns.saturating_add(length_ns);
-        end_ns <= place.end_ns && of.granted_ns(end_ns) <= latest_ns
+        let part = part_of(place);
+        part.end_ns <= place.end_ns && of.granted_ns(part.end_ns) <= wanted.latest_ns
     };
     let fitting = (0..places.len()).filter(|&at| fits(&places[at]));
-    let at = fitting.min_by_key(|&at| places[at].start_ns)?;
-    let place = &mut places[at];
-    let taken = Place { end_ns: place.start_ns + length_ns, ..*place };
-    place.start_ns = taken.end_ns;
-    if place.start_ns == place.end_ns {
-        places.swap_remove(at);
-    }
+    let at = fitting.min_by_key(|&at| part_of(&places[at]).start_ns)?;
+    let place = places.swap_remove(at);
+    let taken = part_of(&place);
+    let before = Place { end_ns: taken.start_ns, ..place };
+    let behind = Place { start_ns: taken.end_ns, ..place };
+    places.extend([before, behind].into_iter().filter(|rest| rest.start_ns < rest.end_ns));
     Some(taken)
 }
 
@@ -135,16 +148,16 @@ impl VacantPlaces {
         self.release(1);
     }
 
-    /// Takes `units` units that are granted at `latest_ns` at the latest, the earliest there are.
+    /// Takes units, the earliest there are.
     pub(crate) fn take(
         &self,
         hash: u64,
         key: KeyRef<'_>,
         of: PlacesOf,
         now_ns: u64,
-        units: (u64, u64),
+        wanted: WantedUnits,
     ) -> Option<Place> {
-        self.change(hash, key, of, |places| take_earliest(places, of, now_ns, units))
+        self.change(hash, key, of, |places| take_earliest(places, of, now_ns, wanted))
     }
 
     /// Takes the last place that no charge in the TAT `word` is behind.
@@ -157,7 +170,7 @@ impl VacantPlaces {
         word: u64,
     ) -> Option<Place> {
         self.change(hash, key, of, |places| {
-            *places = places.iter().filter_map(|&place| of.present(place, now_ns)).collect();
+            *places = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
             let last = (0..places.len()).max_by_key(|&at| places[at].end_ns);
             let at = last.filter(|&at| word <= places[at].end_ns)?;
             Some(places.swap_remove(at))
@@ -183,14 +196,15 @@ impl VacantPlaces {
         for bin in 0..self.bins.len() {
             self.replace_bin(bin, |keys| {
                 let has_passed = |of_key: &PlacesOfKey| {
-                    of_key.places.iter().any(|&place| of_key.of.present(place, now_ns).is_none())
+                    of_key.places.iter().any(|&place| PlacesOf::present(place, now_ns).is_none())
                 };
                 if !keys.iter().any(|of_key| has_passed(of_key)) {
                     return None;
                 }
                 let present = keys.iter().filter_map(|of_key| {
                     let (of, places) = (of_key.of, of_key.places.iter());
-                    let places = places.filter_map(|&place| of.present(place, now_ns)).collect();
+                    let places =
+                        places.filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
                     PlacesOfKey::new(of_key.key.clone(), of, places)
                 });
                 Some(present.collect())
@@ -336,7 +350,9 @@ mod tests {
     #[test]
     fn earliest_units_that_fit_are_taken() {
         let mut all = places(&[(100, 150), (60, 70)]);
-        let take = |all: &mut _, units, latest_ns| take_earliest(all, OF, 1, (units, latest_ns));
+        let take = |all: &mut _, units, latest_ns| {
+            take_earliest(all, OF, 1, WantedUnits { units, from_ns: 0, latest_ns })
+        };
         assert_eq!(take(&mut all, 1, 39), None, "the first is granted at 40");
         assert_eq!(take(&mut all, 1, 40), Some(Place { start_ns: 60, end_ns: 70 }));
         assert_eq!(take(&mut all, 2, 90), Some(Place { start_ns: 100, end_ns: 120 }));
@@ -347,18 +363,26 @@ mod tests {
     }
 
     #[test]
-    fn place_is_whole_until_its_time() {
-        let place = Place { start_ns: 50, end_ns: 80 };
-        assert_eq!(OF.present(place, 50), Some(place));
-        assert_eq!(OF.present(place, 51), None);
+    fn units_from_a_time_on_leave_the_rest() {
+        let mut all = places(&[(40, 60), (100, 150)]);
+        let take = |all: &mut _, from_ns| {
+            let wanted = WantedUnits { units: 2, from_ns, latest_ns: u64::MAX };
+            take_earliest(all, OF, 1, wanted)
+        };
+        assert_eq!(take(&mut all, 41), Some(Place { start_ns: 100, end_ns: 120 }));
+        assert_eq!(take(&mut all, 125), Some(Place { start_ns: 125, end_ns: 145 }));
+        assert_eq!(take(&mut all, 125), None);
+        all.sort_by_key(|place| place.start_ns);
+        assert_eq!(all, places(&[(40, 60), (120, 125), (145, 150)]));
     }
 
-    /// Places of more than a burst, which have become one: what the clock has passed is gone.
+    /// What the clock has passed of a place is gone.
     #[test]
     fn place_behind_the_clock_is_cut() {
         let place = Place { start_ns: 50, end_ns: 120 };
-        assert_eq!(OF.present(place, 65), Some(Place { start_ns: 65, ..place }));
-        assert_eq!(OF.present(place, 90), Some(Place { start_ns: 90, ..place }));
-        assert_eq!(OF.present(place, 91), None);
+        assert_eq!(PlacesOf::present(place, 50), Some(place));
+        assert_eq!(PlacesOf::present(place, 65), Some(Place { start_ns: 65, ..place }));
+        assert_eq!(PlacesOf::present(place, 119), Some(Place { start_ns: 119, ..place }));
+        assert_eq!(PlacesOf::present(place, 120), None);
     }
 }

@@ -7,7 +7,7 @@
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::concurrency::InFlight;
 use crate::algorithm::gcra::Gcra;
-use crate::core::places::{Place, PlacesOf};
+use crate::core::places::{Place, PlacesOf, WantedUnits};
 use crate::core::spent::{Charge, ChargedTo, Spent};
 use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
@@ -217,33 +217,35 @@ impl LimitsView<'_> {
     }
 
     /// Lists a place as vacant.
-    fn put_vacant(self, key: &StoreKey<'_>, gcra: &Gcra, place: Place, now_ns: u64) {
+    pub(crate) fn put_vacant(self, key: &StoreKey<'_>, gcra: &Gcra, place: Place, now_ns: u64) {
         let hash = self.inner.store.hash(key.key, key.fingerprint);
         let (of, limits) =
             (self.places_of(key, gcra), || self.generation.limits.count_with_buckets());
         self.inner.places.put(hash, key.key, of, now_ns, (place, limits));
     }
 
-    /// Takes `cost` units of the key's earliest vacant place that has as many, if they are granted within `at_most_ns` and no
-    /// later than a new place would be.
+    /// Takes `cost` units of the key's earliest vacant place that has as many at `from_ns` or later, if they are granted within
+    /// `at_most_ns` and no later than a new place would be.
     pub(crate) fn take_vacant(
         self,
         key: &StoreKey<'_>,
         gcra: &Gcra,
         cost: u64,
         now_ns: u64,
-        at_most_ns: u64,
+        (at_most_ns, from_ns): (u64, u64),
     ) -> Result<Option<Place>, Outdated> {
         let places = &self.inner.places;
         if !places.is_any() {
             return Ok(None);
         }
         let word = self.inner.store.look(key, &self)?.unwrap_or(0);
-        let new_ns = gcra.reserve(word, now_ns, cost).map_or(u64::MAX, |new| new.at_ns);
+        let new_ns =
+            gcra.reserve(word, now_ns.max(from_ns), cost).map_or(u64::MAX, |new| new.at_ns);
         let latest_ns = new_ns.min(now_ns.saturating_add(at_most_ns));
         let hash = self.inner.store.hash(key.key, key.fingerprint);
         let of = self.places_of(key, gcra);
-        Ok(places.take(hash, key.key, of, now_ns, (cost, latest_ns)))
+        let wanted = WantedUnits { units: cost, from_ns, latest_ns };
+        Ok(places.take(hash, key.key, of, now_ns, wanted))
     }
 
     /// Returns the units of the listed places that no charge in the bucket is behind.

@@ -50,8 +50,6 @@ pub use calls::member::SharedMember;
 pub use calls::receipt::{SharedReceipt, SharedReservation};
 pub use calls::wait::SharedWaiting;
 use memory::{MemoryStore, run_now};
-#[cfg(feature = "tower")]
-pub use tower::{SharedRateLimit, SharedRateLimitLayer, SharedResponseFuture};
 use valkey::ValkeyStore;
 
 /// A store of the buckets of [shared](crate::limits::Shared) limits. Clones are the same store.

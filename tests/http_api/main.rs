@@ -35,3 +35,4 @@ mod socket;
 mod soft;
 mod stack;
 mod tuples;
+mod waiting;

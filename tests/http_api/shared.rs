@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
+use tollgate::http::AsyncRateLimitLayer;
 use tollgate::http::{RateLimitLayer, Report, Rule, extract};
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
 use tollgate::metrics::LimitCounters;
-use tollgate::shared::{SharedRateLimitLayer, Store, block_on};
+use tollgate::shared::{Store, block_on};
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
@@ -41,7 +42,7 @@ impl Node {
         Rule::shared(self.limiter.shared(name).unwrap(), extract::everyone("all"))
     }
 
-    fn layer(&self, rules: impl IntoIterator<Item = Rule>) -> SharedRateLimitLayer {
+    fn layer(&self, rules: impl IntoIterator<Item = Rule>) -> AsyncRateLimitLayer {
         let builder = RateLimitLayer::builder(&self.limiter);
         rules.into_iter().fold(builder, |builder, rule| builder.rule(rule)).build_shared().unwrap()
     }
@@ -58,7 +59,7 @@ impl Node {
 }
 
 /// Sends a request to a service that answers with `status`.
-async fn send(layer: &SharedRateLimitLayer, status: StatusCode) -> (StatusCode, HeaderMap) {
+async fn send(layer: &AsyncRateLimitLayer, status: StatusCode) -> (StatusCode, HeaderMap) {
     let service = layer.layer(tower::service_fn(move |_: Request<()>| {
         let mut response = Response::new(String::new());
         *response.status_mut() = status;

@@ -11,10 +11,11 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tollgate::clock::ManualClock;
+use tollgate::http::AsyncRateLimitLayer;
 use tollgate::http::{RateLimitLayer, Rule, extract};
 use tollgate::limit::Factor;
 use tollgate::limits::{LimitMode, LimitOptions, Shared};
-use tollgate::shared::{SharedLimit, SharedRateLimitLayer, Store, block_on};
+use tollgate::shared::{SharedLimit, Store, block_on};
 use tollgate::{Clock, Decision, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 use tower::{Layer, ServiceExt};
 
@@ -42,7 +43,7 @@ fn price(parts: &Parts) -> Price {
 
 /// A layer that refunds failed requests, and the handle of its limit.
 struct Front {
-    layer: SharedRateLimitLayer,
+    layer: AsyncRateLimitLayer,
     limit: SharedLimit,
 }
 

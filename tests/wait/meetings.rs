@@ -22,7 +22,7 @@ fn passed_places_make_room_in_the_list() {
     let place = |id: &str| own.reserve(id, 1, Duration::MAX).unwrap();
     let [_now, first, _behind] = [(); 3].map(|()| place("a"));
     first.cancel();
-    hand.advance(ms(11)); // no caller has taken it, and its time is over
+    hand.advance(ms(20)); // no caller has taken it, and its time is over
     let [_now, first, _behind] = [(); 3].map(|()| place("b"));
     first.cancel();
     assert_eq!(place("b").wait(), ms(10), "the list has room for it");

@@ -93,6 +93,11 @@ impl MatchedRule<'_, '_> {
         if self.rule.is_soft() { member.mode(MemberMode::SpendOnly) } else { member }
     }
 
+    /// Decides a check of the rule's bucket.
+    pub(crate) fn look(&self, cost: u64) -> Result<Decision, Error> {
+        self.rule.limit().scaled(self.factor).check(self.id(), cost)
+    }
+
     fn id(&self) -> Id<'_> {
         // A matched rule has an id. No id format would allow the empty text.
         self.who.id().unwrap_or(Id::Text(""))
@@ -200,7 +205,7 @@ impl Rules {
     }
 
     /// Looks the limit of a decision up, and records both.
-    fn record_after(
+    pub(crate) fn record_after(
         &self,
         one: &MatchedRule<'_, '_>,
         decision: Decision,
@@ -484,6 +489,12 @@ impl RequestOutcome {
 
     pub(crate) fn decision(&self) -> Decision {
         self.decision
+    }
+
+    /// Makes the strictest of the limits' decisions that of the request.
+    pub(crate) fn join_decisions(&mut self) {
+        let all = self.limits.iter().map(|limit| limit.decision);
+        self.decision = all.reduce(Decision::stricter).unwrap_or(self.decision);
     }
 
     /// Returns the name of each limit, as clients see it, with its own decision.

@@ -1,6 +1,7 @@
 //! Puts limits in front of a tower service.
 
 pub(crate) mod answer;
+pub(crate) mod async_layer;
 mod body;
 pub(crate) mod charge;
 mod denied;
@@ -8,7 +9,7 @@ mod exempt;
 pub mod extract;
 mod grpc;
 mod holding;
-mod layer;
+pub(crate) mod layer;
 pub(crate) mod outcome;
 mod policies;
 mod rejection;
@@ -19,9 +20,11 @@ mod rule_fields;
 mod rules;
 mod service;
 mod switch;
+mod waiting;
 mod who;
 
 pub use crate::observe::rejections::RejectionKind;
+pub use async_layer::{AsyncRateLimit, AsyncRateLimitLayer, AsyncResponseFuture};
 pub use body::ResponseBody;
 pub use charge::Charge;
 pub use denied::Denied;
@@ -32,4 +35,5 @@ pub use responder::{Denial, Rejected};
 pub use rules::Rule;
 pub use service::{RateLimit, Report, ResponseFuture};
 pub use switch::Switch;
+pub use waiting::WaitOptions;
 pub use who::Who;

@@ -20,8 +20,9 @@ impl Batch<'_> {
     /// Reserves the units of all members for one time, the earliest at which all of them have theirs, if that is within
     /// `at_most`. The caller does its own waiting, and may act once [`Reservation::wait`] is zero.
     ///
-    /// Each bucket keeps the member's units until then: units that come before that time are for no other caller, so a member
-    /// that waits long for one limit leaves the others idle. [`retry`](Batch::retry) waits without places.
+    /// Each bucket keeps the member's units until then. What comes in it before that time is for callers who wait for less, not
+    /// for spends: a batch that waits long for one limit makes plain spends of the others wait as long. [`retry`](Batch::retry)
+    /// waits without places.
     ///
     /// All members must be of gcra and have the default mode, no factor and no units to leave.
     ///
@@ -170,6 +171,23 @@ impl Batch<'_> {
         positions: &[usize],
         at_most_ns: u64,
     ) -> Result<Reservation, ReserveError> {
+        match self.take_places(positions, at_most_ns) {
+            Ok(taken) => Ok(taken.into_reservation()),
+            // The wait that the caller is told is that of the batch, which no place of one member tells.
+            Err(ReserveError::NotInTime { .. }) => {
+                let needed = self.take_places(positions, u64::MAX)?.places.wait();
+                Err(ReserveError::NotInTime { needed })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes places of the members at these positions, all of them for one time.
+    fn take_places(
+        &self,
+        positions: &[usize],
+        at_most_ns: u64,
+    ) -> Result<TakenPlaces<'_>, ReserveError> {
         let clock = &self.limiter.inner.clock;
         let begun_ns = clock.now_ns();
         let mut from_ns = begun_ns;
@@ -181,13 +199,7 @@ impl Batch<'_> {
                 let now_ns = clock.now_ns();
                 let at_most_ns = begun_ns.saturating_add(at_most_ns).saturating_sub(now_ns);
                 let wanted = Wanted::PlaceOfBatch { at_most_ns, from_ns };
-                let place = match member.handle.reserve_as(member.id, member.cost, now_ns, wanted) {
-                    Ok(place) => place,
-                    Err(error) => {
-                        drop(taken);
-                        return Err(self.refused(positions, (position, error), at_most_ns));
-                    }
-                };
+                let place = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
                 let granted_ns = place.reservation.granted_at_ns;
                 taken.push(member, position, place);
                 if granted_ns > from_ns {
@@ -197,46 +209,7 @@ impl Batch<'_> {
                     }
                 }
             }
-            return Ok(taken.into_reservation());
-        }
-    }
-}
-
-impl Batch<'_> {
-    /// Counts the denial of a batch whose member at `position` got no place, and returns the caller's error: if it is the wait,
-    /// that of the member that would wait longest, which counts as the one that has denied.
-    #[cold]
-    fn refused(
-        &self,
-        positions: &[usize],
-        (position, error): (usize, ReserveError),
-        at_most_ns: u64,
-    ) -> ReserveError {
-        if matches!(error, ReserveError::Wrong(_) | ReserveError::NoPlaces { .. }) {
-            return error;
-        }
-        let wait = |position: usize| {
-            let member = &self.members[position];
-            let denied = member.handle.check(member.id, member.cost).ok();
-            denied.filter(|it| !it.allowed()).map_or(Duration::ZERO, |denied| denied.retry_in())
-        };
-        let longest = positions.iter().copied().max_by_key(|&position| wait(position));
-        let (denier, needed) = match (error.needed(), longest) {
-            (Some(needed), Some(longest)) => (longest, Some(needed.max(wait(longest)))),
-            _ => (position, None),
-        };
-        let Member { handle, id, cost, .. } = self.members[denier];
-        let now_ns = self.limiter.inner.clock.now_ns();
-        match handle.reserve_as(id, cost, now_ns, Wanted::Place { at_most_ns }) {
-            Err(ReserveError::NotInTime { needed: own }) => {
-                ReserveError::NotInTime { needed: needed.map_or(own, |needed| needed.max(own)) }
-            }
-            Err(error) => error,
-            // The bucket has got units meanwhile. The batch is refused all the same.
-            Ok(place) => {
-                place.reservation.cancel();
-                error
-            }
+            return Ok(taken);
         }
     }
 }
@@ -266,6 +239,12 @@ impl<'m> TakenPlaces<'m> {
             }
         }
         self.places.take().unwrap_or_else(|| Reservation::granted(Receipt::of_nothing()))
+    }
+}
+
+impl Drop for TakenPlaces<'_> {
+    fn drop(&mut self) {
+        self.places.leave_unused();
     }
 }
 

@@ -67,8 +67,6 @@ pub(super) struct Claimed {
     pub(super) charge: Option<Charge>,
     pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
-    /// The time in front of a place in which the bucket is idle, because the place is not granted before a given time.
-    pub(super) idle_ns: u64,
     /// The burst of the limit, and the decision as it is counted.
     pub(super) counted: (u64, Decision),
     /// Whether the limit has a shadow limit that must be charged as well.
@@ -95,7 +93,6 @@ impl Claimed {
         charge: None,
         refused: None,
         is_in_shadow_mode: false,
-        idle_ns: 0,
         counted: (0, Decision::UNLIMITED),
         has_shadow: false,
     };
@@ -174,7 +171,7 @@ impl KeyedLimit {
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
-        let (mut refused, mut idle_ns) = (None, 0);
+        let mut refused = None;
         let mut spent = match view.blocked_ns(&store_key, now_ns) {
             Some(left_ns) => {
                 refused = Some(Refused::Blocked { left_ns });
@@ -182,7 +179,7 @@ impl KeyedLimit {
             }
             None => {
                 let wanted = if is_in_shadow_mode { Wanted::Now } else { wanted };
-                spend(view, &store_key, (limit, charged), now_ns, wanted, &mut idle_ns)?
+                spend(view, &store_key, (limit, charged), now_ns, wanted)?
             }
         };
         let is_denied = !spent.decision.allowed();
@@ -214,7 +211,6 @@ impl KeyedLimit {
             )),
             charge: spent.charge,
             is_in_shadow_mode,
-            idle_ns,
             counted: (limit.burst(), counted),
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))
@@ -417,14 +413,9 @@ impl Claim {
         let _ = inner.in_shadow_capped(charged, self.factor, call, now_ns);
     }
 
-    /// Cancels the reservation that has made the charge `charge`, is granted at `granted_at_ns`, and has `idle_ns` in front: see
+    /// Cancels the reservation that has made the charge `charge` and is granted at `granted_at_ns`: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
-    pub(super) fn cancel(
-        &self,
-        by: &ClaimedBy,
-        charge: Charge,
-        (granted_at_ns, idle_ns): (u64, u64),
-    ) {
+    pub(super) fn cancel(&self, by: &ClaimedBy, charge: Charge, granted_at_ns: u64) {
         let now_ns = by.now_ns();
         let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         // A place that was granted at once is a spend, also if the clock has gone back since.
@@ -432,8 +423,7 @@ impl Claim {
             return self.give_back(by, self.cost);
         }
         // The mark of a place is the interval by which it was charged.
-        let units_ns = self.mark.0.saturating_mul(self.cost);
-        let (end_ns, length_ns) = (charge.word, units_ns.saturating_add(idle_ns));
+        let (end_ns, length_ns) = (charge.word, self.mark.0.saturating_mul(self.cost));
         let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
         let is_vacated = charged.vacate(inner, self.key.as_ref(), place, now_ns);
         if is_vacated && self.is_in_shadow {

@@ -157,7 +157,9 @@ impl Receipt {
     /// Takes the charge of the member at `position`, as a receipt of its own.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn take_member(&mut self, position: usize) -> Option<Receipt> {
-        let at = self.claims.iter().position(|claim| claim.position() == position)?;
+        let Some(at) = self.claims.iter().position(|claim| claim.position() == position) else {
+            return self.later.as_mut()?.take_member(position);
+        };
         let claim = self.claims.swap_remove(at);
         let cost = claim.cost();
         let (by, claims) = (self.by.clone(), Claims::from_iter([claim]));

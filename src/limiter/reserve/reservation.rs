@@ -42,8 +42,6 @@ pub struct Reservation {
     pub(crate) cost: u64,
     /// By the limiter's clock.
     pub(crate) granted_at_ns: u64,
-    /// The idle time in front of the place: see [`Claimed`].
-    pub(crate) idle_ns: u64,
     /// The places of a batch's other members.
     pub(crate) others: Vec<Reservation>,
 }
@@ -109,8 +107,8 @@ impl KeyedLimit {
             return Err(ReserveError::from_denial(refused, decision));
         }
         let (charged, granted_at_ns) = (claim, now_ns.saturating_add(wait_ns));
-        let (idle_ns, others) = (claimed.idle_ns, Vec::new());
-        let reservation = Reservation { charged, charge, cost, granted_at_ns, idle_ns, others };
+        let others = Vec::new();
+        let reservation = Reservation { charged, charge, cost, granted_at_ns, others };
         Ok(TakenPlace { reservation, counted: claimed.counted })
     }
 }
@@ -126,8 +124,8 @@ impl Reservation {
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn granted(receipt: Receipt) -> Reservation {
         let (charged, cost) = receipt.into_one();
-        let (charge, granted_at_ns, idle_ns, others) = (None, 0, 0, Vec::new());
-        Reservation { charged, charge, cost, granted_at_ns, idle_ns, others }
+        let (charge, granted_at_ns, others) = (None, 0, Vec::new());
+        Reservation { charged, charge, cost, granted_at_ns, others }
     }
 
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
@@ -177,7 +175,7 @@ impl Reservation {
     /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
     /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
-    ///   nothing. A place that none takes until its time stays empty. About
+    ///   nothing. What none takes of it until the bucket's time has passed it stays empty. About
     ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept. A [reload](crate::Limiter::reload) drops
     ///   those of the limits that it changes, and of those with an override that ends; a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) by hand drops those of the id.
@@ -204,10 +202,9 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
-        let time = (self.granted_at_ns, self.idle_ns);
         self.others.into_iter().rev().for_each(Reservation::cancel);
         match (&self.charged, self.charge) {
-            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, time),
+            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, self.granted_at_ns),
             // A spend of which no more is known than its receipt.
             (Some((by, claim)), None) => claim.give_back(by, claim.cost()),
             (None, _) => {}

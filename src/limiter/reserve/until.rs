@@ -432,12 +432,21 @@ impl PendingPlace {
         }
     }
 
+    /// Cancels the place, which nobody has used, also if its time has come.
+    pub(crate) fn leave_unused(&mut self) {
+        if let Some(place) = &mut self.place {
+            let others = place.others.iter_mut();
+            others.for_each(|other| other.granted_at_ns = u64::MAX);
+            place.granted_at_ns = u64::MAX;
+        }
+    }
+
     /// Returns the place, which is not cancelled any more.
     pub(crate) fn take(&mut self) -> Option<Reservation> {
         self.place.take()
     }
 
-    fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> Duration {
         self.place.as_ref().map_or(Duration::ZERO, Reservation::wait)
     }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::algorithm::Outcome;
 use crate::algorithm::demand::Demand;
+use crate::core::places::Place;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -21,7 +22,7 @@ pub(crate) enum Wanted {
     /// A place that is granted within `at_most_ns`.
     Place { at_most_ns: u64 },
     /// A place that is granted within `at_most_ns`, and not before `from_ns`, a time of the clock. The batch that takes it counts
-    /// the call.
+    /// it once it has all its places.
     PlaceOfBatch { at_most_ns: u64, from_ns: u64 },
 }
 
@@ -40,20 +41,19 @@ impl Wanted {
         match self {
             Wanted::Now | Wanted::Place { .. } => true,
             Wanted::NowOrLater => is_allowed,
-            Wanted::PlaceOfBatch { .. } => false,
+            Wanted::PlaceOfBatch { .. } => !is_allowed,
         }
     }
 }
 
-/// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`, and `idle_ns` becomes the idle
-/// time in front of it.
+/// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`. The time that a
+/// place of a batch leaves free in front of it is vacant.
 pub(super) fn spend(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
     (limit, cost): (&Limit, u64),
     now_ns: u64,
     wanted: Wanted,
-    idle_ns: &mut u64,
 ) -> Result<Spent, Outdated> {
     let ((at_most_ns, from_ns), gcra) = match (wanted.place(), limit.rule().gcra()) {
         (Some(place), Some(gcra)) => (place, gcra),
@@ -66,17 +66,16 @@ pub(super) fn spend(
         let wait_ns = wait_ns.max(from_ns.saturating_sub(now_ns));
         return Ok(Spent::nothing(place_in(wait_ns, at_most_ns)));
     }
-    if from_ns <= now_ns
-        && let Some(place) = view.take_vacant(key, gcra, cost, now_ns, at_most_ns)?
-    {
-        let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns());
+    if let Some(place) = view.take_vacant(key, gcra, cost, now_ns, (at_most_ns, from_ns))? {
+        let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns()).max(from_ns);
         let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
         let outcome = Outcome { word: Some(place.end_ns), decision };
         return Ok(Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell));
     }
-    let idle = Cell::new(0);
+    // The time that stays free in front of a place that begins at `from_ns`.
+    let idle = Cell::new(None);
     let spent = view.charge(key, limit, now_ns, |word, at_ns| {
-        idle.set(from_ns.saturating_sub(word.max(at_ns)));
+        idle.set(Some(word.max(at_ns)).filter(|&start_ns| start_ns < from_ns));
         match gcra.reserve(word, at_ns.max(from_ns), cost) {
             Some(new) => {
                 // The decision's wait counts from `at_ns`, which may be after `now_ns`; the caller's from `now_ns`.
@@ -87,7 +86,11 @@ pub(super) fn spend(
             None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
         }
     })?;
-    *idle_ns = idle.get();
+    if let Some(start_ns) = idle.get().filter(|_| spent.decision.allowed())
+        && spent.to == ChargedTo::OwnCell
+    {
+        view.put_vacant(key, gcra, Place { start_ns, end_ns: from_ns }, now_ns);
+    }
     Ok(spent)
 }
 

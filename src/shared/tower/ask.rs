@@ -1,6 +1,5 @@
 //! Asks the limits about a request when some of them are shared, and the store has to be asked.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -9,22 +8,16 @@ use smallvec::SmallVec;
 use crate::decision::Decision;
 use crate::http::Rejection;
 use crate::http::tower::answer::{
-    Asked, INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RequestOutcome, Rules,
+    INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RequestOutcome, Rules,
     keep_one_of_each_bucket, rejection_for,
 };
+use crate::http::tower::async_layer::AskedLater;
 use crate::http::tower::charge::{GiveBack, HeldCharge, RefundableCharges, holder_for};
 use crate::shared::SharedMember;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;
 use crate::shared::calls::batch::Begun;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
-
-/// The answer to a request: now, or when the store has decided.
-#[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
-pub(crate) enum AskedByStore {
-    Now(Asked),
-    Later(Pin<Box<dyn Future<Output = Asked> + Send>>),
-}
 
 /// A rule that applies to a request, without the request.
 struct Applied {
@@ -40,10 +33,10 @@ impl Rules {
         of: &Arc<L>,
         rules: fn(&L) -> &Rules,
         parts: &Parts,
-    ) -> AskedByStore {
+    ) -> AskedLater {
         match rules(of).begin_with_store(of, rules, parts) {
             Ok(asked) => asked,
-            Err(rejection) => AskedByStore::Now(Err(rejection)),
+            Err(rejection) => AskedLater::Now(Err(rejection)),
         }
     }
 
@@ -52,7 +45,7 @@ impl Rules {
         of: &Arc<L>,
         rules: fn(&L) -> &Rules,
         parts: &Parts,
-    ) -> Result<AskedByStore, Rejection> {
+    ) -> Result<AskedLater, Rejection> {
         let mut matched = self.all_matching(&self.rules, parts)?;
         // Only a guess: a reload may come between, and a shared limit need not apply to the request. The calls themselves
         // tell, each of them with one view of the limits.
@@ -61,7 +54,7 @@ impl Rules {
             if is_local {
                 match self.ask_matched(&mut matched) {
                     Err(rejection) if rejection.needs_store() => is_local = false,
-                    asked => return Ok(AskedByStore::Now(asked)),
+                    asked => return Ok(AskedLater::Now(asked)),
                 }
             }
             let members: SmallVec<[SharedMember<'_>; INLINE_RULES]> =
@@ -77,11 +70,11 @@ impl Rules {
             match begun {
                 Begun::Local => is_local = true,
                 Begun::Decided(decided) => {
-                    return Ok(AskedByStore::Now(Ok(self.outcome_of(decided, &mut applied))));
+                    return Ok(AskedLater::Now(Ok(self.outcome_of(decided, &mut applied))));
                 }
                 Begun::Asks(asked) => {
                     let (of, asked) = (of.clone(), asked.ask()?);
-                    return Ok(AskedByStore::Later(Box::pin(async move {
+                    return Ok(AskedLater::Later(Box::pin(async move {
                         let decided = answer(asked).await?;
                         Ok(rules(&of).outcome_of(decided, &mut applied))
                     })));

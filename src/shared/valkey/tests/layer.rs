@@ -11,14 +11,15 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::server::{Server, with_each};
 use super::wait_until;
+use crate::http::AsyncRateLimitLayer;
 use crate::http::{RateLimitLayer, Rule, extract};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
+use crate::shared::SharedLimit;
 use crate::shared::block_on;
-use crate::shared::{SharedLimit, SharedRateLimitLayer};
 use crate::util::sync::{Figure, Ordering};
 
-fn layer(server: &Server, timeout: &str, on_error: &str) -> (SharedRateLimitLayer, SharedLimit) {
+fn layer(server: &Server, timeout: &str, on_error: &str) -> (AsyncRateLimitLayer, SharedLimit) {
     let url = server.url("");
     let file = format!(
         "store: {{url: \"{url}\", timeout: {timeout}}}\n\
@@ -64,7 +65,7 @@ fn inner() -> Ready {
     Ready { is_ready: false, calls: Arc::default() }
 }
 
-fn status(layer: &SharedRateLimitLayer, inner: &Ready) -> u16 {
+fn status(layer: &AsyncRateLimitLayer, inner: &Ready) -> u16 {
     block_on(layer.layer(inner.clone()).oneshot(Request::new(()))).unwrap().status().as_u16()
 }
 
