@@ -7,7 +7,7 @@ use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 use super::ops::{BatchCall, Op, call};
 use super::run;
 use super::run::{Checks, On, Start};
-use super::spec::Numbers::{Fixed, Gcra, Leaky, Tokens};
+use super::spec::Numbers::{Fixed, Gcra, Leaky, Permits, Tokens};
 use super::spec::{LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
 
 const MS: u64 = 1_000_000;
@@ -214,4 +214,20 @@ fn denied_batch_charges_new_limit_last() {
         Op::Spend(call(4, 0, 3)),
     ];
     answers_exactly(&start(at(4, None)), &ops);
+}
+
+/// A reload gives a limit that it brings the place of a name that was forgotten. Batches charge it before the limit that denies.
+#[test]
+fn denied_batch_charges_new_limit_first() {
+    let flights = at(6, limit(Permits { max: 2 }, vec![]));
+    let brought = at(4, limit(Fixed { limit: 31, window_ms: 600_000 }, vec![]));
+    let ops = [
+        Op::Reload(only(Fixed { limit: 1, window_ms: 1000 }), Share),
+        Op::Reload(brought, Share),
+        Op::Advance(60 * S),
+        Op::Denied(List(vec![(call(4, 0, 3), CheckAndSpend)])),
+        Op::Back(3 * S),
+        Op::Spend(call(4, 0, 3)),
+    ];
+    answers_exactly(&start(flights), &ops);
 }
