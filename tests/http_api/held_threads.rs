@@ -19,6 +19,7 @@ use tollgate::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::frames::Frames;
 use super::full_size::full_size;
 use super::random::Random;
 
@@ -101,26 +102,17 @@ impl Gate {
     }
 }
 
-/// A body of some frames, whose end is not known before.
-struct Frames(u64);
-
-impl Body for Frames {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
-        self.0 = left;
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"x")))))
-    }
+/// A body of this number of frames.
+fn frames(count: u64) -> Frames<u64, Infallible> {
+    Frames::new(count, |left, _| {
+        let frame = left.checked_sub(1).map(|now| *left = now);
+        Poll::Ready(frame.map(|()| Ok(Frame::data(Bytes::from_static(b"x")))))
+    })
 }
 
 /// A request that is served.
 struct Open {
-    response: Response<ResponseBody<Frames>>,
+    response: Response<ResponseBody<Frames<u64, Infallible>>>,
     /// The time in which it was admitted, if the limit applied.
     time: Option<usize>,
     charge: Charge,
@@ -157,7 +149,7 @@ impl Client<'_> {
                 match way {
                     0 => Err("failed"),
                     1 => std::future::pending().await,
-                    _ => Ok(Response::new(Frames(3))),
+                    _ => Ok(Response::new(frames(3))),
                 }
             }
         });

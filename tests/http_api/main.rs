@@ -6,6 +6,7 @@ mod engines;
 mod features;
 mod field_options;
 mod fields;
+mod frames;
 #[cfg(feature = "tower")]
 #[path = "../support/full_size.rs"]
 mod full_size;
