@@ -222,6 +222,35 @@ async fn failed_answers_cost_nothing_if_refunded() {
 }
 
 #[tokio::test]
+async fn failed_answers_cost_other_rules_their_estimates() {
+    let gate = Gate::new();
+    let rule = |id| Rule::new(gate.tokens.clone(), extract::everyone(id)).estimate(|_| 600);
+    let refunded = rule("all").refund_if(|status| status.is_server_error());
+    let layer = RateLimitLayer::builder(&gate.limiter).rule(refunded).rule(rule("team"));
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::builder().status(502).body(Empty::<Bytes>::new()).unwrap())
+    });
+    let _ = layer.build().unwrap().layer(inner).oneshot(Request::new(())).await.unwrap();
+    let left_of_team = gate.tokens.check("team", 0).unwrap().remaining();
+    assert_eq!((gate.used(), left_of_team), (0, Some(400)));
+}
+
+/// Of a user and of a team, for example.
+#[tokio::test]
+async fn estimates_of_one_limit_settle_together() {
+    let gate = Gate::new();
+    let rule = |id| Rule::new(gate.tokens.clone(), extract::everyone(id)).estimate(|_| 600);
+    let layer = RateLimitLayer::builder(&gate.limiter).rule(rule("all")).rule(rule("team"));
+    let handler = service_fn(|request: Request<()>| {
+        assert!(Charge::of(request.extensions()).settle("Tokens", 7).unwrap().allowed());
+        async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) }
+    });
+    let _ = layer.build().unwrap().layer(handler).oneshot(Request::new(())).await.unwrap();
+    let left_of_team = gate.tokens.check("team", 0).unwrap().remaining();
+    assert_eq!((gate.used(), left_of_team), (7, Some(993)));
+}
+
+#[tokio::test]
 async fn nested_layers_have_one_charge() {
     let gate = Gate::new();
     let outer = RateLimitLayer::builder(&gate.limiter).rule(gate.tokens()).build().unwrap();

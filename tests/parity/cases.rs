@@ -202,6 +202,22 @@ fn charge_before_override_end_returns_nothing() {
     answers_exactly(&start, &ops);
 }
 
+/// A reload gives the id an override with the default's numbers and an end: another limit.
+#[test]
+fn charge_stays_under_an_override_with_end() {
+    let numbers = Gcra { burst: 5, count: 1, period_ms: 3_600_000 };
+    let with_end = only_with(numbers, over(Target::Id(0), numbers, Some(60)));
+    for (first, second) in [(only(numbers), with_end.clone()), (with_end.clone(), only(numbers))] {
+        let ops = [
+            Op::Charge(call(0, 0, 4)),
+            Op::Reload(second, Share),
+            Op::Settle(0, 1),
+            Op::Check(call(0, 0, 1)),
+        ];
+        answers_exactly(&start(first), &ops);
+    }
+}
+
 /// Seed 4737: a limiter restores a snapshot that lacks one of its limits. Batches charge that limit last.
 #[test]
 fn denied_batch_charges_new_limit_last() {
