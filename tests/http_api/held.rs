@@ -84,6 +84,16 @@ impl Gate {
     }
 }
 
+#[tokio::test]
+async fn in_flight_fields_count_concurrent_requests() {
+    let gate = Gate::new();
+    let layer = RateLimitLayer::builder(&gate.limiter).rule(gate.streams()).build().unwrap();
+    let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
+    let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
+    let policy = &response.headers()["ratelimit-policy"];
+    assert_eq!(policy, r#""Streams";q=2;qu="concurrent-requests""#);
+}
+
 /// A body's chunks, and its trailers.
 type Chunks = (mpsc::Receiver<Result<Bytes, String>>, Option<HeaderMap>);
 
@@ -219,35 +229,6 @@ async fn failed_answers_cost_nothing_if_refunded() {
         let _ = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
         assert_eq!(gate.used(), used, "{settled:?}");
     }
-}
-
-#[tokio::test]
-async fn failed_answers_cost_other_rules_their_estimates() {
-    let gate = Gate::new();
-    let rule = |id| Rule::new(gate.tokens.clone(), extract::everyone(id)).estimate(|_| 600);
-    let refunded = rule("all").refund_if(|status| status.is_server_error());
-    let layer = RateLimitLayer::builder(&gate.limiter).rule(refunded).rule(rule("team"));
-    let inner = service_fn(|_: Request<()>| async {
-        Ok::<_, Infallible>(Response::builder().status(502).body(Empty::<Bytes>::new()).unwrap())
-    });
-    let _ = layer.build().unwrap().layer(inner).oneshot(Request::new(())).await.unwrap();
-    let left_of_team = gate.tokens.check("team", 0).unwrap().remaining();
-    assert_eq!((gate.used(), left_of_team), (0, Some(400)));
-}
-
-/// Of a user and of a team, for example.
-#[tokio::test]
-async fn estimates_of_one_limit_settle_together() {
-    let gate = Gate::new();
-    let rule = |id| Rule::new(gate.tokens.clone(), extract::everyone(id)).estimate(|_| 600);
-    let layer = RateLimitLayer::builder(&gate.limiter).rule(rule("all")).rule(rule("team"));
-    let handler = service_fn(|request: Request<()>| {
-        assert!(Charge::of(request.extensions()).settle("Tokens", 7).unwrap().allowed());
-        async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) }
-    });
-    let _ = layer.build().unwrap().layer(handler).oneshot(Request::new(())).await.unwrap();
-    let left_of_team = gate.tokens.check("team", 0).unwrap().remaining();
-    assert_eq!((gate.used(), left_of_team), (7, Some(993)));
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod gateway;
 mod grpc;
 mod guide;
 mod held;
+mod held_rules;
 mod held_threads;
 mod hops;
 mod http_limit;

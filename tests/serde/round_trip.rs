@@ -118,7 +118,7 @@ struct Named {
 
 fn any_named() -> impl Strategy<Value = Named> {
     let kinds =
-        vec![Kind::Enforced, Kind::WithShadow, Kind::InShadowMode, Kind::NoDefault, Kind::Disabled];
+        [Kind::Enforced, Kind::WithShadow, Kind::InShadowMode, Kind::NoDefault, Kind::Disabled];
     (0..ALGORITHMS).prop_flat_map(move |algorithm| {
         let limit = || any_limit(algorithm);
         // Permits have no debt, and no shadow limit beside them.
