@@ -32,6 +32,10 @@ tests() {
     PARITY_OPS=3000000 cargo test --release --all-features --test parity
     step "nodes that share limits beside the oracle, 1,000,000 operations on each engine"
     PARITY_OPS=1000000 cargo test --release --all-features --test shared_parity
+    step "batches with receipts beside the model, 10,000,000 on each engine"
+    RECEIPT_BATCHES=10000000 cargo test --release --all-features --test receipts
+    step "permits of eight threads, 10,000,000 turns each, on each engine"
+    PERMIT_TURNS=10000000 cargo test --release --all-features --test limiter threads_never_hold -- --nocapture
     step "threads with all features, 10 minutes"
     ENDURANCE_S=600 cargo test --release --all-features --test endurance -- --nocapture
     step "a history of 100,000,000 calls, checked"

@@ -12,7 +12,7 @@ use axum::extract::Extension;
 use axum::routing::{any, get};
 use bytes::{Buf, BufMut, Bytes};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body::{Body, Frame};
+use http_body::Frame;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -24,6 +24,8 @@ use tollgate::{Clock, ConcurrencyLimit, IdFormat, KeyedLimit, Limit, Limiter, Li
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::catch_panic::CatchPanicLayer;
+
+use super::frames::Frames;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -92,29 +94,20 @@ async fn in_flight_fields_count_concurrent_requests() {
     assert_eq!(policy, r#""Streams";q=2;qu="concurrent-requests""#);
 }
 
+/// A body's chunks, and its trailers.
+type Chunks = (mpsc::Receiver<Result<Bytes, String>>, Option<HeaderMap>);
+
 /// A body whose chunks come from a channel, and whose end is that of the channel, or trailers.
-struct Chunks {
-    chunks: mpsc::Receiver<Result<Bytes, String>>,
+fn chunks(
     trailers: Option<HeaderMap>,
-}
-
-impl Body for Chunks {
-    type Data = Bytes;
-    type Error = String;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-        let chunk = std::task::ready!(self.chunks.poll_recv(context));
-        let trailers = || self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)));
-        Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)).or_else(trailers))
-    }
-}
-
-fn chunks(trailers: Option<HeaderMap>) -> (mpsc::Sender<Result<Bytes, String>>, Chunks) {
+) -> (mpsc::Sender<Result<Bytes, String>>, Frames<Chunks, String>) {
     let (sender, chunks) = mpsc::channel(8);
-    (sender, Chunks { chunks, trailers })
+    let body = Frames::new((chunks, trailers), |(chunks, trailers), context| {
+        let chunk = std::task::ready!(chunks.poll_recv(context));
+        let trailers = || trailers.take().map(|trailers| Ok(Frame::trailers(trailers)));
+        Poll::Ready(chunk.map(|chunk: Result<_, _>| chunk.map(Frame::data)).or_else(trailers))
+    });
+    (sender, body)
 }
 
 /// Sends a request through the layer to a service that answers with `body`, whose estimate is settled to 4.

@@ -2,19 +2,20 @@
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Barrier;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body::{Body, Frame};
+use http_body::Frame;
 use http_body_util::BodyExt;
-use tollgate::http::{Charge, RateLimitLayer, Rule, extract};
+use tollgate::http::{Charge, RateLimitLayer, ResponseBody, Rule, extract};
 use tollgate::limits::LimitOptions;
 use tollgate::{Clock, ConcurrencyLimit, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
+
+use super::frames::{Frames, Polled};
 
 struct Gateway {
     limiter: Limiter,
@@ -61,14 +62,8 @@ struct Tokens {
     charge: Charge,
 }
 
-impl Body for Tokens {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+impl Tokens {
+    fn next(&mut self) -> Polled<Infallible> {
         if self.left == 0 {
             return Poll::Ready(None);
         }
@@ -83,10 +78,14 @@ impl Drop for Tokens {
     }
 }
 
-async fn stream(gateway: &Gateway, length: u64) -> Response<tollgate::http::ResponseBody<Tokens>> {
+async fn stream(
+    gateway: &Gateway,
+    length: u64,
+) -> Response<ResponseBody<Frames<Tokens, Infallible>>> {
     let handler = service_fn(|request: Request<()>| async move {
         let charge = Charge::of(request.extensions());
-        Ok::<_, Infallible>(Response::new(Tokens { left: length, sent: 0, charge }))
+        let tokens = Tokens { left: length, sent: 0, charge };
+        Ok::<_, Infallible>(Response::new(Frames::new(tokens, |tokens, _| tokens.next())))
     });
     gateway.layer().layer(handler).oneshot(Request::new(())).await.unwrap()
 }

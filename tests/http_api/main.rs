@@ -6,13 +6,16 @@ mod engines;
 mod features;
 mod field_options;
 mod fields;
-#[cfg(all(feature = "tower", feature = "valkey"))]
+mod frames;
+#[cfg(feature = "tower")]
 #[path = "../support/full_size.rs"]
 mod full_size;
 mod gateway;
 mod grpc;
 mod guide;
 mod held;
+mod held_rules;
+mod held_threads;
 mod hops;
 mod http_limit;
 mod known_bugs;

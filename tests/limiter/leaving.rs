@@ -4,9 +4,10 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use tollgate::batch::MemberMode;
+use tollgate::clock::ManualClock;
 use tollgate::limits::{LimitMode, LimitOptions};
 use tollgate::options::AtCap;
-use tollgate::{IdFormat, KeyedLimit, Limit, LimiterOptions, Limits};
+use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::hooked;
 use super::support::{ENGINES, hourly, limiter, limiter_with, limits, limits_of_all, ms, seconds};
@@ -18,35 +19,41 @@ fn all_limits() -> Vec<Limit> {
     all
 }
 
+/// For each engine and each of these limits, a limiter that has it as "A".
+fn on_engines(of: &[Limit]) -> Vec<(Limiter, ManualClock, Limit)> {
+    let on = |engine, limit: &Limit| {
+        let (limiter, hand) = limiter(limits(&[("A", limit.clone())]), engine);
+        (limiter, hand, limit.clone())
+    };
+    ENGINES.iter().flat_map(|&engine| of.iter().map(move |limit| on(engine, limit))).collect()
+}
+
 fn left(handle: &KeyedLimit, id: &str) -> Option<u64> {
     handle.check(id, 0).unwrap().remaining()
 }
 
 #[test]
 fn it_spends_down_to_the_units_it_leaves() {
-    for engine in ENGINES {
-        for limit in all_limits() {
-            let (limiter, _hand) = limiter(limits(&[("A", limit.clone())]), engine);
-            let a = limiter.limit("A").unwrap();
-            let quota = left(&a, "id").unwrap();
-            for spent in 1..=6 {
-                let decision = a.leaving(4).spend("id", 1).unwrap();
-                assert!(decision.allowed(), "{limit:?}: {spent}");
-                assert_eq!(decision.remaining(), Some(quota - spent));
-            }
-            for denied in [a.leaving(4).spend("id", 1), a.leaving(4).check("id", 1)] {
-                let denied = denied.unwrap();
-                assert_eq!((denied.allowed(), denied.remaining()), (false, Some(quota - 6)));
-                assert!(denied.retry_in() > Duration::ZERO, "{limit:?}");
-            }
-            assert!(a.leaving(4).check("id", 0).unwrap().allowed());
-            assert!(!a.leaving(5).spend("id", 0).unwrap().allowed());
-            assert!(a.leaving(3).check("id", 1).unwrap().allowed());
-            assert!(a.spend("id", 4).unwrap().allowed(), "{limit:?}: the rest is for others");
-            assert!(!a.spend("id", 1).unwrap().allowed());
-            assert!(!a.leaving(1).spend("id", 0).unwrap().allowed());
-            assert!(a.leaving(0).spend("id", 0).unwrap().allowed());
+    for (limiter, _hand, limit) in on_engines(&all_limits()) {
+        let a = limiter.limit("A").unwrap();
+        let quota = left(&a, "id").unwrap();
+        for spent in 1..=6 {
+            let decision = a.leaving(4).spend("id", 1).unwrap();
+            assert!(decision.allowed(), "{limit:?}: {spent}");
+            assert_eq!(decision.remaining(), Some(quota - spent));
         }
+        for denied in [a.leaving(4).spend("id", 1), a.leaving(4).check("id", 1)] {
+            let denied = denied.unwrap();
+            assert_eq!((denied.allowed(), denied.remaining()), (false, Some(quota - 6)));
+            assert!(denied.retry_in() > Duration::ZERO, "{limit:?}");
+        }
+        assert!(a.leaving(4).check("id", 0).unwrap().allowed());
+        assert!(!a.leaving(5).spend("id", 0).unwrap().allowed());
+        assert!(a.leaving(3).check("id", 1).unwrap().allowed());
+        assert!(a.spend("id", 4).unwrap().allowed(), "{limit:?}: the rest is for others");
+        assert!(!a.spend("id", 1).unwrap().allowed());
+        assert!(!a.leaving(1).spend("id", 0).unwrap().allowed());
+        assert!(a.leaving(0).spend("id", 0).unwrap().allowed());
     }
 }
 
@@ -77,51 +84,44 @@ fn its_wait_ends_when_it_is_allowed() {
 
 #[test]
 fn allowed_call_tells_when_it_is_allowed_again() {
-    for engine in ENGINES {
-        for limit in all_limits() {
-            let (limiter, hand) = limiter(limits(&[("A", limit.clone())]), engine);
-            let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("A").unwrap());
-            assert_eq!(a.leaving(4).spend("id", 3).unwrap().retry_in(), Duration::ZERO);
-            let checked = a.leaving(4).check("id", 3).unwrap();
-            let spent = a.leaving(4).spend("id", 3).unwrap();
-            assert_eq!(checked, spent, "{limit:?}");
-            let denied = b.leaving(4).check("id", 3).unwrap();
-            assert!(spent.allowed() && !denied.allowed());
-            assert_eq!(spent.retry_in(), denied.retry_in(), "{limit:?}");
-            hand.advance(spent.retry_in());
-            assert!(a.leaving(4).spend("id", 3).unwrap().allowed(), "{limit:?}");
-        }
+    for (limiter, hand, limit) in on_engines(&all_limits()) {
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("A").unwrap());
+        assert_eq!(a.leaving(4).spend("id", 3).unwrap().retry_in(), Duration::ZERO);
+        let checked = a.leaving(4).check("id", 3).unwrap();
+        let spent = a.leaving(4).spend("id", 3).unwrap();
+        assert_eq!(checked, spent, "{limit:?}");
+        let denied = b.leaving(4).check("id", 3).unwrap();
+        assert!(spent.allowed() && !denied.allowed());
+        assert_eq!(spent.retry_in(), denied.retry_in(), "{limit:?}");
+        hand.advance(spent.retry_in());
+        assert!(a.leaving(4).spend("id", 3).unwrap().allowed(), "{limit:?}");
     }
 }
 
 #[test]
 fn more_than_the_burst_is_an_error() {
-    for engine in ENGINES {
-        for limit in all_limits() {
-            let (limiter, _hand) = limiter(limits(&[("A", limit)]), engine);
-            let a = limiter.limit("A").unwrap();
-            for (cost, leave) in [(3, 8), (11, 1), (0, 11), (u64::MAX, u64::MAX), (1, u64::MAX)] {
-                let (calls, member) =
-                    (a.leaving(leave), [a.member("id").cost(cost).leaving(leave)]);
-                let batch = limiter.batch(&member);
-                let estimate = batch.spend_estimate().map(|(decision, _)| decision);
-                for call in [
-                    calls.spend("id", cost),
-                    calls.check("id", cost),
-                    batch.spend(),
-                    batch.check(),
-                    batch.spend_into(&mut Vec::new()),
-                    estimate,
-                ] {
-                    let error = call.unwrap_err();
-                    assert!(error.is_cost_above_burst(), "{error}");
-                    let text = error.to_string();
-                    assert!(text.starts_with(&format!("cost {cost} leaving {leave} is above")));
-                    assert!(text.ends_with(" 10 of A"), "{text}");
-                }
+    for (limiter, _hand, _) in on_engines(&all_limits()) {
+        let a = limiter.limit("A").unwrap();
+        for (cost, leave) in [(3, 8), (11, 1), (0, 11), (u64::MAX, u64::MAX), (1, u64::MAX)] {
+            let (calls, member) = (a.leaving(leave), [a.member("id").cost(cost).leaving(leave)]);
+            let batch = limiter.batch(&member);
+            let estimate = batch.spend_estimate().map(|(decision, _)| decision);
+            for call in [
+                calls.spend("id", cost),
+                calls.check("id", cost),
+                batch.spend(),
+                batch.check(),
+                batch.spend_into(&mut Vec::new()),
+                estimate,
+            ] {
+                let error = call.unwrap_err();
+                assert!(error.is_cost_above_burst(), "{error}");
+                let text = error.to_string();
+                assert!(text.starts_with(&format!("cost {cost} leaving {leave} is above")));
+                assert!(text.ends_with(" 10 of A"), "{text}");
             }
-            assert!(a.leaving(8).spend("id", 2).unwrap().allowed());
         }
+        assert!(a.leaving(8).spend("id", 2).unwrap().allowed());
     }
 }
 
@@ -173,47 +173,40 @@ fn modes_leave_units_as_well() {
 
 #[test]
 fn receipt_of_a_batch_has_the_cost_alone() {
-    for engine in ENGINES {
-        for limit in &all_limits()[..4] {
-            let (limiter, _hand) = limiter(limits(&[("A", limit.clone())]), engine);
-            let a = limiter.limit("A").unwrap();
-            let quota = left(&a, "id").unwrap();
-            let estimate = || {
-                let members = [a.leaving(3).member("id").cost(5)];
-                limiter.batch(&members).spend_estimate().unwrap()
-            };
-            let (decision, receipt) = estimate();
-            assert_eq!(decision.remaining(), Some(quota - 5));
-            assert!(estimate().1.is_none());
-            assert_eq!(receipt.unwrap().settle(2).remaining(), Some(quota - 2), "{limit:?}");
-            let receipt = estimate().1.unwrap();
-            assert_eq!(receipt.settle(0).remaining(), Some(quota - 2), "{limit:?}");
-            // Above the estimate, it takes the units that were left.
-            let receipt = estimate().1.unwrap();
-            assert_eq!(receipt.settle(8).remaining(), Some(quota - 10), "{limit:?}");
-        }
+    for (limiter, _hand, limit) in on_engines(&all_limits()[..4]) {
+        let a = limiter.limit("A").unwrap();
+        let quota = left(&a, "id").unwrap();
+        let estimate = || {
+            let members = [a.leaving(3).member("id").cost(5)];
+            limiter.batch(&members).spend_estimate().unwrap()
+        };
+        let (decision, receipt) = estimate();
+        assert_eq!(decision.remaining(), Some(quota - 5));
+        assert!(estimate().1.is_none());
+        assert_eq!(receipt.unwrap().settle(2).remaining(), Some(quota - 2), "{limit:?}");
+        let receipt = estimate().1.unwrap();
+        assert_eq!(receipt.settle(0).remaining(), Some(quota - 2), "{limit:?}");
+        // Above the estimate, it takes the units that were left.
+        let receipt = estimate().1.unwrap();
+        assert_eq!(receipt.settle(8).remaining(), Some(quota - 10), "{limit:?}");
     }
 }
 
 #[test]
 fn its_units_are_those_of_the_factor() {
     let half = "0.5".parse().unwrap();
-    for engine in ENGINES {
-        for limit in &all_limits()[..4] {
-            let (limiter, _hand) = limiter(limits(&[("A", limit.clone())]), engine);
-            let a = limiter.limit("A").unwrap();
-            let twice = a.scaled(half).leaving(12);
-            assert!(twice.spend("id", 8).unwrap().allowed(), "{limit:?}: 8 of 20");
-            assert!(
-                !twice.spend("id", 1).unwrap().allowed()
-                    && !twice.check("id", 1).unwrap().allowed()
-            );
-            assert!(twice.spend("id", 9).unwrap_err().is_cost_above_burst());
-            let batch = [twice.member("id")];
-            assert!(!limiter.batch(&batch).spend().unwrap().allowed(), "{limit:?}");
-            let lifted = a.scaled("0".parse().unwrap()).leaving(99);
-            assert_eq!(lifted.spend("id", 99).unwrap().remaining(), None);
-        }
+    for (limiter, _hand, limit) in on_engines(&all_limits()[..4]) {
+        let a = limiter.limit("A").unwrap();
+        let twice = a.scaled(half).leaving(12);
+        assert!(twice.spend("id", 8).unwrap().allowed(), "{limit:?}: 8 of 20");
+        assert!(
+            !twice.spend("id", 1).unwrap().allowed() && !twice.check("id", 1).unwrap().allowed()
+        );
+        assert!(twice.spend("id", 9).unwrap_err().is_cost_above_burst());
+        let batch = [twice.member("id")];
+        assert!(!limiter.batch(&batch).spend().unwrap().allowed(), "{limit:?}");
+        let lifted = a.scaled("0".parse().unwrap()).leaving(99);
+        assert_eq!(lifted.spend("id", 99).unwrap().remaining(), None);
     }
 }
 
@@ -248,7 +241,7 @@ fn the_shadow_limit_leaves_the_same_units() {
         let options = LimiterOptions::default().engine(engine).counting(true);
         let (limiter, _hand) = limiter_with(tried.unwrap().build(), options);
         let a = limiter.limit("A").unwrap();
-        let denied = |limiter: &tollgate::Limiter| limiter.counters().limits[0].shadow_denied;
+        let denied = |limiter: &Limiter| limiter.counters().limits[0].shadow_denied;
         assert!(a.leaving(4).spend("a", 4).unwrap().allowed());
         assert_eq!(denied(&limiter), 0, "it leaves 4 of 8");
         assert!(a.leaving(4).spend("a", 2).unwrap().allowed());
@@ -263,22 +256,19 @@ fn the_shadow_limit_leaves_the_same_units() {
 
 #[test]
 fn a_block_waits_for_the_left_units_too() {
-    for engine in ENGINES {
-        for limit in all_limits() {
-            let (limiter, hand) = limiter(limits(&[("A", limit.clone())]), engine);
-            let a = limiter.limit("A").unwrap();
-            assert!(a.spend("id", 10).unwrap().allowed());
-            let wait = a.leaving(9).check("id", 1).unwrap().retry_in();
-            let _ = a.block("id", ms(1)).unwrap();
-            let members = [a.leaving(9).member("id")];
-            for denied in [a.leaving(9).spend("id", 1), limiter.batch(&members).spend()] {
-                let denied = denied.unwrap();
-                assert!(denied.blocked(), "{limit:?}");
-                assert_eq!((denied.retry_in(), denied.remaining()), (wait, Some(0)), "{limit:?}");
-            }
-            hand.advance(wait);
-            assert!(a.leaving(9).spend("id", 1).unwrap().allowed(), "{limit:?}");
+    for (limiter, hand, limit) in on_engines(&all_limits()) {
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("id", 10).unwrap().allowed());
+        let wait = a.leaving(9).check("id", 1).unwrap().retry_in();
+        let _ = a.block("id", ms(1)).unwrap();
+        let members = [a.leaving(9).member("id")];
+        for denied in [a.leaving(9).spend("id", 1), limiter.batch(&members).spend()] {
+            let denied = denied.unwrap();
+            assert!(denied.blocked(), "{limit:?}");
+            assert_eq!((denied.retry_in(), denied.remaining()), (wait, Some(0)), "{limit:?}");
         }
+        hand.advance(wait);
+        assert!(a.leaving(9).spend("id", 1).unwrap().allowed(), "{limit:?}");
     }
 }
 

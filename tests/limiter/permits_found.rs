@@ -1,13 +1,17 @@
 //! Permits: faults that random histories and an adversary found.
 
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tollgate::batch::MemberMode;
 use tollgate::limits::OverrideOptions;
-use tollgate::{IdFormat, LimiterOptions, Limits};
+use tollgate::options::Engine::LockFree;
+use tollgate::{ConcurrencyLimit, IdFormat, LimiterOptions, Limits};
 
 use super::permits::{at_most, is_allowed, on, taken, with_flights};
-use super::support::{ENGINES, hourly, limiter_with, limits, seconds, sweep_all};
+use super::support::rules::hooked;
+use super::support::{ENGINES, hourly, limiter, limiter_with, limits, seconds, sweep_all};
 
 /// Flights lifted, beside Units.
 fn lifted() -> Limits {
@@ -132,6 +136,52 @@ fn overflow_permits_outlast_the_default() {
         drop(shared);
         assert!(is_allowed(&flights, "bob", 2), "{engine:?}");
         drop(own);
+    }
+}
+
+/// A call that comes in between is denied for lack of permits, not for lack of units that the batch gives back.
+#[test]
+fn permits_are_taken_before_units() {
+    let streams = Arc::new(OnceLock::<ConcurrencyLimit>::new());
+    let (seen, asked) = channel();
+    let asks = {
+        let streams = streams.clone();
+        // The lock-free table has no lock that this call could wait for.
+        hooked(hourly(10), move |_| {
+            let out = streams.get().map(|streams| streams.in_flight("a").unwrap());
+            let _ = seen.send(out);
+        })
+    };
+    let (limiter, _) = limiter(limits(&[("Calls", asks), ("Flights", at_most(2))]), LockFree);
+    let (calls, flights) =
+        (limiter.limit("Calls").unwrap(), limiter.concurrency("Flights").unwrap());
+    streams.set(flights.clone()).unwrap();
+    let _ = asked.try_iter().count();
+    let (_, held) =
+        limiter.batch(&[calls.member("a"), flights.member("a")]).spend_estimate().unwrap();
+    let out: Vec<_> = asked.try_iter().flatten().collect();
+    assert_eq!((out.first(), out.last()), (Some(&0), Some(&1)), "looked at, and charged: {out:?}");
+    drop(held);
+}
+
+/// They are of one bucket, and it is not known whose.
+#[test]
+fn shared_permits_count_after_a_lift_too() {
+    for engine in ENGINES {
+        let of = || limits(&[("Flights", at_most(2))]);
+        let (limiter, _) = limiter_with(of(), on(engine).max_keys(1));
+        let flights = limiter.concurrency("Flights").unwrap();
+        let (own, shared) = (taken(&flights, "alice", 1), taken(&flights, "bob", 2));
+        let lifted = Limits::builder().limit("Flights", IdFormat::String, None).unwrap();
+        limiter.reload(lifted.build()).unwrap();
+        assert!(is_allowed(&flights, "bob", 2), "{engine:?}: no limit");
+        limiter.reload(of()).unwrap();
+        assert!(!is_allowed(&flights, "bob", 1), "{engine:?}: two are out");
+        drop(shared);
+        assert!(is_allowed(&flights, "bob", 2), "{engine:?}");
+        assert!(is_allowed(&flights, "alice", 2), "{engine:?}: her own counts no more");
+        drop(own);
+        assert_eq!(flights.total_in_flight(), 0);
     }
 }
 

@@ -7,7 +7,7 @@ use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 use super::ops::{BatchCall, Op, call};
 use super::run;
 use super::run::{Checks, On, Start};
-use super::spec::Numbers::{Fixed, Gcra, Leaky, Tokens};
+use super::spec::Numbers::{Fixed, Gcra, Leaky, Permits, Tokens};
 use super::spec::{LimitSpec, List, Numbers, Over, Sharing, Spec, Target};
 
 const MS: u64 = 1_000_000;
@@ -202,6 +202,22 @@ fn charge_before_override_end_returns_nothing() {
     answers_exactly(&start, &ops);
 }
 
+/// A reload gives the id an override with the default's numbers and an end: another limit.
+#[test]
+fn charge_stays_under_an_override_with_end() {
+    let numbers = Gcra { burst: 5, count: 1, period_ms: 3_600_000 };
+    let with_end = only_with(numbers, over(Target::Id(0), numbers, Some(60)));
+    for (first, second) in [(only(numbers), with_end.clone()), (with_end.clone(), only(numbers))] {
+        let ops = [
+            Op::Charge(call(0, 0, 4)),
+            Op::Reload(second, Share),
+            Op::Settle(0, 1),
+            Op::Check(call(0, 0, 1)),
+        ];
+        answers_exactly(&start(first), &ops);
+    }
+}
+
 /// Seed 4737: a limiter restores a snapshot that lacks one of its limits. Batches charge that limit last.
 #[test]
 fn denied_batch_charges_new_limit_last() {
@@ -214,4 +230,20 @@ fn denied_batch_charges_new_limit_last() {
         Op::Spend(call(4, 0, 3)),
     ];
     answers_exactly(&start(at(4, None)), &ops);
+}
+
+/// A reload gives a limit that it brings the place of a name that was forgotten. Batches charge it before the limit that denies.
+#[test]
+fn denied_batch_charges_new_limit_first() {
+    let flights = at(6, limit(Permits { max: 2 }, vec![]));
+    let brought = at(4, limit(Fixed { limit: 31, window_ms: 600_000 }, vec![]));
+    let ops = [
+        Op::Reload(only(Fixed { limit: 1, window_ms: 1000 }), Share),
+        Op::Reload(brought, Share),
+        Op::Advance(60 * S),
+        Op::Denied(List(vec![(call(4, 0, 3), CheckAndSpend)])),
+        Op::Back(3 * S),
+        Op::Spend(call(4, 0, 3)),
+    ];
+    answers_exactly(&start(flights), &ops);
 }

@@ -103,12 +103,17 @@ impl Permits {
 
     /// Notes that a member of a batch may have been charged after another one had taken permits of the overflow bucket.
     pub(crate) fn note_batch(&mut self, key: Key) {
-        if self.shared(key.0, |_| true) > 0 {
+        if self.of_overflow(key.0) > 0 {
             self.alone.remove(&key);
         }
     }
 
-    /// The permits of the overflow bucket that still count.
+    /// All permits of the overflow bucket: they are out until they are dropped, also if a reload has lifted the limit meanwhile.
+    fn of_overflow(&self, limit: usize) -> u64 {
+        self.sum(|out| !out.is_own && out.key.0 == limit)
+    }
+
+    /// The permits of the overflow bucket of limits that were not lifted since.
     fn shared(&self, limit: usize, is_counted: impl Fn(&Out) -> bool) -> u64 {
         self.sum(|out| {
             let now = self.lifts_of(out.key);
@@ -226,7 +231,7 @@ impl Machine {
         if self.permits.own(key) == 0 {
             self.permits.alone.remove(&key);
         }
-        if is_own && self.permits.shared(key.0, |_| true) == 0 {
+        if is_own && self.permits.of_overflow(key.0) == 0 {
             self.permits.alone.insert(key);
         }
         let lifts = self.permits.lifts_of(key);

@@ -106,8 +106,6 @@ pub(crate) struct Machine {
     began_s: i64,
     pub(crate) limiter: Limiter,
     pub(crate) handles: Vec<Option<KeyedLimit>>,
-    /// The limits of the first limiter, or of the snapshot. Batches charge the others after the limit that denies.
-    pub(crate) first: Vec<bool>,
     hand: ManualClock,
     /// The limiter's time when the manual clock is at its origin.
     base: i128,
@@ -123,8 +121,8 @@ pub(crate) struct Machine {
     /// A limit that allows a batch that looks, and denies it when it is charged, and the number of times it was asked.
     denies: (Limit, Arc<AtomicU64>),
     folder: Option<tempfile::TempDir>,
-    /// What the snapshot has, and which of its limits come before the one that denies.
-    saved: Option<(Oracle, Ledger, Vec<bool>)>,
+    /// What the snapshot has.
+    saved: Option<(Oracle, Ledger)>,
 }
 
 impl Machine {
@@ -151,7 +149,6 @@ impl Machine {
             began_s,
             limiter,
             handles: Vec::new(),
-            first: Vec::new(),
             hand,
             base: 1,
             oracle: Oracle::new(terms, now),
@@ -166,7 +163,6 @@ impl Machine {
             saved: None,
         };
         machine.find_handles();
-        machine.first = machine.handles.iter().map(Option::is_some).collect();
         machine.oracle.terms = machine.with_ends(&start.spec, now, (before, SystemTime::now()));
         machine.note_rules(now);
         machine
@@ -398,8 +394,7 @@ impl Machine {
     fn snapshot(&mut self) -> Result<(), String> {
         let file = self.file();
         self.limiter.snapshot(file).map_err(|error| format!("snapshot: {error}"))?;
-        let first = self.first.iter().zip(&self.handles).map(|(first, it)| *first && it.is_some());
-        self.saved = Some((self.oracle.clone(), self.ledger.clone(), first.collect()));
+        self.saved = Some((self.oracle.clone(), self.ledger.clone()));
         Ok(())
     }
 
@@ -417,7 +412,7 @@ impl Machine {
         let after = SystemTime::now();
         let (limiter, restored) = restored.map_err(|error| format!("restore: {error}"))?;
         let elapsed = restored.elapsed.as_nanos() as i128;
-        (self.limiter, self.hand, (self.oracle, self.ledger, self.first)) = (limiter, hand, saved);
+        (self.limiter, self.hand, (self.oracle, self.ledger)) = (limiter, hand, saved);
         // What callers hold belongs to the limiter before.
         (self.held, self.open, self.receipts) = (Held::default(), Vec::new(), Vec::new());
         self.permits = Permits::default();

@@ -50,7 +50,7 @@ pub(crate) const KNOWN: [TestLimit; 7] = [
 #[allow(dead_code, reason = "for random worlds")]
 pub(crate) const LATE: usize = 4;
 
-/// The name of a limit that denies batches. Batches charge it last.
+/// The name of a limit that denies batches. Batches charge it after the limits that come before it.
 pub(crate) const DENIES: &str = "Zdenies";
 
 /// For each limit an id that no operation uses. With it a run uses its largest factor first.

@@ -1,6 +1,7 @@
 //! Writes random limits in each format, and reads them again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,6 +19,10 @@ fn any_count() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 1..100u64, 1 => 1..=16_777_215u64]
 }
 
+/// The numbers of [`any_limit`].
+const ALGORITHMS: usize = 6;
+const PERMITS: usize = 4;
+
 /// Limits of one algorithm: its number.
 fn any_limit(algorithm: usize) -> impl Strategy<Value = Limit> {
     let times = prop_oneof![1..100_000u64, 1..1u64 << 35];
@@ -30,7 +35,9 @@ fn any_limit(algorithm: usize) -> impl Strategy<Value = Limit> {
                 0 => Limit::new(one, other, time + Duration::from_nanos(part % 1_000_000)),
                 1 => Limit::fixed_window(one, time),
                 2 => Limit::token_bucket(1 + part % one, one, time),
-                _ => Limit::leaky_bucket(one, other, time),
+                3 => Limit::leaky_bucket(one, other, time),
+                PERMITS => Limit::concurrency(one).and_then(|limit| limit.retry_after(time)),
+                _ => Limit::at_most(one, time, 1 + part % one),
             }
             .ok()
         },
@@ -67,11 +74,11 @@ fn any_id() -> impl Strategy<Value = String> {
 }
 
 prop_compose! {
-    fn any_override()(
+    fn any_override(debts: Range<u64>)(
         comment in prop::option::of(any_text()),
         owner in prop::option::of(any_text()),
         day in prop::option::of(1..2_932_897u64),
-        max_debt in prop::option::of(0..100u64),
+        max_debt in prop::option::of(debts),
     ) -> OverrideOptions {
         let mut options = OverrideOptions::default();
         if let Some(comment) = comment {
@@ -91,7 +98,7 @@ prop_compose! {
 }
 
 /// What happens to the default of a limit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Enforced,
     WithShadow,
@@ -111,19 +118,23 @@ struct Named {
 
 fn any_named() -> impl Strategy<Value = Named> {
     let kinds =
-        vec![Kind::Enforced, Kind::WithShadow, Kind::InShadowMode, Kind::NoDefault, Kind::Disabled];
-    (0..4usize).prop_flat_map(move |algorithm| {
+        [Kind::Enforced, Kind::WithShadow, Kind::InShadowMode, Kind::NoDefault, Kind::Disabled];
+    (0..ALGORITHMS).prop_flat_map(move |algorithm| {
         let limit = || any_limit(algorithm);
-        let overrides = prop::collection::btree_map(any_id(), (limit(), any_override()), 0..4);
-        (prop::sample::select(kinds.clone()), limit(), limit(), 0..100u64, overrides).prop_map(
-            |(kind, default, shadow, max_debt, overrides)| Named {
+        // Permits have no debt, and no shadow limit beside them.
+        let has_units = algorithm != PERMITS;
+        let kinds = kinds.iter().copied().filter(|kind| has_units || *kind != Kind::WithShadow);
+        let options = any_override(if has_units { 0..100 } else { 0..1 });
+        let overrides = prop::collection::btree_map(any_id(), (limit(), options), 0..4);
+        let debts = if has_units { 0..100u64 } else { 0..1 };
+        (prop::sample::select(kinds.collect::<Vec<_>>()), limit(), limit(), debts, overrides)
+            .prop_map(|(kind, default, shadow, max_debt, overrides)| Named {
                 kind,
                 default,
                 shadow,
                 max_debt,
                 overrides,
-            },
-        )
+            })
     })
 }
 
@@ -174,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn one_limit_comes_back(limit in (0..4usize).prop_flat_map(any_limit)) {
+    fn one_limit_comes_back(limit in (0..ALGORITHMS).prop_flat_map(any_limit)) {
         let json = serde_json::to_string(&limit).unwrap();
         prop_assert_eq!(serde_json::from_str::<Limit>(&json).unwrap(), limit.clone());
         let toml = toml::to_string(&limit).unwrap();
@@ -183,8 +194,8 @@ proptest! {
 
     #[test]
     fn options_come_back(
-        given in any_override(),
-        shadow in prop::option::of((0..4usize).prop_flat_map(any_limit)),
+        given in any_override(0..100),
+        shadow in prop::option::of((0..ALGORITHMS).prop_flat_map(any_limit)),
         is_tried in any::<bool>(),
         max_debt in 0..100u64,
     ) {
@@ -236,6 +247,16 @@ Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
             lifted.limit("Own").unwrap().default_limit()
         );
     }
+}
+
+/// The reader took `max` for a leaky bucket's, since the limit itself has no algorithm.
+#[test]
+fn permits_of_an_override_alone_come_back() {
+    let limits = Limits::builder().limit("Own", IdFormat::String, None).unwrap();
+    let limits = limits.override_id("Own", "a", Limit::concurrency(3).unwrap()).unwrap().build();
+    let json = serde_json::to_string(&limits).unwrap();
+    assert_equal(&serde_json::from_str(&json).unwrap(), &limits, &json);
+    assert_equal(&Limits::from_yaml(&json).unwrap(), &limits, &json);
 }
 
 #[test]

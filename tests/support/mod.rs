@@ -13,6 +13,11 @@ use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
+/// The number in the environment variable `variable`, else `quick`.
+pub(crate) fn count_of(variable: &str, quick: u64) -> u64 {
+    std::env::var(variable).map_or(quick, |number| number.parse().expect("a number"))
+}
+
 /// The engines of this build: the default, and with the feature `exact` the one that keeps keys.
 pub(crate) const ENGINES: [Engine; 1 + cfg!(feature = "exact") as usize] = [
     Engine::LockFree,

@@ -164,7 +164,10 @@ impl<'e> Entry<'e> {
 
     /// Returns the algorithm that the fields of an override belong to. It is used if the limit has none yet.
     pub(super) fn algorithm_by_fields(&self) -> FileAlgorithm {
-        if self.has_any(FileAlgorithm::LeakyBucket.parameters()) {
+        if self.line_of(Field::RetryAfter).is_some() {
+            // `max` may be of a leaky bucket.
+            FileAlgorithm::Concurrency
+        } else if self.has_any(FileAlgorithm::LeakyBucket.parameters()) {
             FileAlgorithm::LeakyBucket
         } else if !self.has_any(FileAlgorithm::FixedWindow.parameters()) {
             FileAlgorithm::Gcra
