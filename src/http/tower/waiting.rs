@@ -1,8 +1,8 @@
 //! Builds a layer whose requests wait until their limits allow them.
 
+use crate::util::sync::{AtomicUsize, Ordering};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
