@@ -15,6 +15,7 @@ use crate::http::tower::routes::{self, Routes};
 use crate::http::tower::who::Who;
 use crate::http::{Fields, QuotaUnit, SetupError};
 use crate::limiter::handle::KeyedLimit;
+use crate::limits::FloorName;
 
 type FindWho = Box<dyn for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync>;
 type FindCost = Box<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -64,6 +65,7 @@ pub struct Rule {
     /// Whether the request holds the charge until its response has ended.
     pub(super) holds: bool,
     pub(super) is_soft: bool,
+    pub(super) floor: Option<FloorName>,
     constant_id: Option<Arc<str>>,
     /// Whether the ids are clients' addresses.
     counts_clients: bool,
@@ -101,6 +103,7 @@ impl Rule {
             refunds_denials: false,
             holds: false,
             is_soft: false,
+            floor: None,
             constant_id,
             counts_clients,
         }
@@ -373,8 +376,11 @@ impl fmt::Debug for Rule {
 /// A layer's rule, with its policies.
 pub(crate) struct ActiveRule {
     rule: Rule,
-    /// Whether the layer keeps something of the request beside the decision: a charge, or a mark.
+    /// Whether the request takes the general path: the layer keeps something of it beside the decision, a charge or a mark, or
+    /// `has_terms`.
     keeps: bool,
+    /// Whether the rule's member of a batch has a mode or a priority.
+    has_terms: bool,
     pub(crate) policies: PolicyCache,
 }
 
@@ -404,8 +410,14 @@ impl ActiveRule {
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
         let policies = policies.counting_in(rule.unit);
-        let keeps = rule.holds || rule.is_soft || rule.refunds.is_some() || rule.refunds_denials;
-        Ok(ActiveRule { rule, keeps, policies })
+        if let Some(floor) = &rule.floor {
+            rule.limit
+                .ask_for_floor(floor.text())
+                .map_err(|error| SetupError::new(error.to_string()))?;
+        }
+        let has_terms = rule.is_soft || rule.floor.is_some();
+        let keeps = rule.holds || has_terms || rule.refunds.is_some() || rule.refunds_denials;
+        Ok(ActiveRule { rule, keeps, has_terms, policies })
     }
 
     pub(crate) fn limit(&self) -> &KeyedLimit {
@@ -461,6 +473,16 @@ impl ActiveRule {
 
     pub(crate) fn holds(&self) -> bool {
         self.rule.holds
+    }
+
+    #[inline]
+    pub(crate) fn has_terms(&self) -> bool {
+        self.has_terms
+    }
+
+    /// Returns the floor that requests must leave.
+    pub(crate) fn floor(&self) -> Option<&FloorName> {
+        self.rule.floor.as_ref()
     }
 
     pub(crate) fn is_soft(&self) -> bool {
