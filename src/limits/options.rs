@@ -76,6 +76,14 @@ pub struct LimitOptions {
 }
 
 impl LimitOptions {
+    /// Whether both are the same but for their floors, which no charge depends on: what was charged can be returned after a
+    /// reload that changes them.
+    pub(crate) fn charge_as(&self, other: &LimitOptions) -> bool {
+        let LimitOptions { mode, shadow, max_debt, max_keys, floors: _, sharing } = self;
+        (mode, shadow, max_debt) == (&other.mode, &other.shadow, &other.max_debt)
+            && (max_keys, sharing) == (&other.max_keys, &other.sharing)
+    }
+
     /// Sets the mode. Default: [`LimitMode::Enforce`].
     ///
     /// ```

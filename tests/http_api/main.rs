@@ -21,6 +21,7 @@ mod meetings;
 mod nested;
 mod obey;
 mod on_response;
+mod priority;
 #[cfg(feature = "tower")]
 #[path = "../support/random.rs"]
 mod random;

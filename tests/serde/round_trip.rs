@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use tollgate::algorithm::{Algorithm, Outcome};
-use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, OverrideOptions};
+use tollgate::limits::{Floor, LimitMode, LimitOptions, LimitsBuilder, OverrideOptions};
 use tollgate::{IdFormat, Limit, Limits};
 
 use super::second_reader::equal::assert_equal;
@@ -90,6 +90,12 @@ prop_compose! {
     }
 }
 
+fn any_floors() -> impl Strategy<Value = Vec<Floor>> {
+    let floor =
+        prop_oneof![(0..=1u64).prop_map(Floor::Units), (0..=100u8).prop_map(Floor::Percent)];
+    prop::collection::vec(floor, 0..3)
+}
+
 /// What happens to the default of a limit.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -106,6 +112,7 @@ struct Named {
     default: Limit,
     shadow: Limit,
     max_debt: u64,
+    floors: Vec<Floor>,
     overrides: BTreeMap<String, (Limit, OverrideOptions)>,
 }
 
@@ -115,21 +122,25 @@ fn any_named() -> impl Strategy<Value = Named> {
     (0..4usize).prop_flat_map(move |algorithm| {
         let limit = || any_limit(algorithm);
         let overrides = prop::collection::btree_map(any_id(), (limit(), any_override()), 0..4);
-        (prop::sample::select(kinds.clone()), limit(), limit(), 0..100u64, overrides).prop_map(
-            |(kind, default, shadow, max_debt, overrides)| Named {
+        (prop::sample::select(kinds.clone()), limit(), limit(), 0..100u64, any_floors(), overrides)
+            .prop_map(|(kind, default, shadow, max_debt, floors, overrides)| Named {
                 kind,
                 default,
                 shadow,
                 max_debt,
+                floors,
                 overrides,
-            },
-        )
+            })
     })
 }
 
 /// Adds a limit, unless its debt has no room in its bucket.
 fn add(builder: LimitsBuilder, name: &str, named: &Named) -> Option<LimitsBuilder> {
-    let options = LimitOptions::default().max_debt(named.max_debt);
+    let floors = named.floors.iter().enumerate();
+    let options = floors.fold(LimitOptions::default(), |options, (at, floor)| {
+        options.floor(&format!("floor{at}"), *floor)
+    });
+    let options = options.max_debt(named.max_debt);
     let (default, options) = match named.kind {
         Kind::WithShadow => (Some(named.default.clone()), options.shadow(named.shadow.clone())),
         Kind::InShadowMode => (Some(named.default.clone()), options.mode(LimitMode::Shadow)),

@@ -10,7 +10,7 @@ use super::walk::{Walk, Walked};
 use crate::limit::Limit;
 use crate::limits::{Floor, Floors, shown};
 
-const ALLOWED: &str = "a whole number of units from 0, or a whole percentage from 0% to 100%,";
+const ALLOWED: &str = "a whole number or a whole percentage up to 100%";
 
 impl<'t> Walk<'_, 't> {
     /// Reads a map of floors. The start of the map was read.
