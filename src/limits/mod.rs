@@ -35,7 +35,7 @@ use crate::util::escape::quoted;
 pub use config::Overrides;
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
 pub use floors::Floor;
-pub(crate) use floors::{AskedFloors, FloorName, Floors, Leave};
+pub(crate) use floors::{AskedFloors, FloorName, Leave};
 #[cfg(feature = "snapshot")]
 pub(crate) use format::STRING_MAX_BYTES;
 pub(crate) use format::{

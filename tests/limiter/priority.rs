@@ -144,7 +144,7 @@ fn members_of_batches_have_priorities() {
 }
 
 #[test]
-fn unknown_floors_are_found_when_they_are_asked_for() {
+fn unknown_floors_are_errors_when_asked_for() {
     let limit = hourly(10);
     let none = Limits::builder().limit("B", IdFormat::String, limit.clone()).unwrap();
     for engine in ENGINES {
@@ -266,7 +266,7 @@ fn code_gives_valid_floors_only() {
 }
 
 #[test]
-fn a_limiter_that_is_off_asks_for_no_floor() {
+fn a_limiter_that_is_off_needs_no_floor() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(with_floors(&hourly(10)), engine);
         let a = limiter.limit("A").unwrap();

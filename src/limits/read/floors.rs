@@ -8,7 +8,8 @@ use super::fields::{Field, whole_number_or_0};
 use super::node::{Scalar, Value};
 use super::walk::{Walk, Walked};
 use crate::limit::Limit;
-use crate::limits::{Floor, Floors, shown};
+use crate::limits::floors::Floors;
+use crate::limits::{Floor, shown};
 
 const ALLOWED: &str = "a whole number or a whole percentage up to 100%";
 

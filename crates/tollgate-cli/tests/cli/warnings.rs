@@ -82,7 +82,7 @@ fn invalid_days_are_wrong_arguments() {
 }
 
 #[test]
-fn a_floor_that_an_override_cannot_leave_is_a_warning() {
+fn floors_above_an_overrides_burst_are_warned_of() {
     let dir = Sandbox::new();
     dir.put(
         "f.yml",
