@@ -147,7 +147,8 @@ impl Generator {
         let overrides = List(overrides);
         // A shared limit has no shadow limit.
         let tried = tried.filter(|_| sharing == Sharing::Local);
-        let floor = self.floor(default);
+        // Permits have no floors.
+        let floor = if algorithm == PERMITS { Floor::Units(0) } else { self.floor(default) };
         LimitSpec { default, shadow, tried, overrides, sharing, floor }
     }
 

@@ -2,8 +2,8 @@
 
 use http::request::Parts;
 
-use crate::http::Who;
 use crate::http::tower::rules::{ActiveRule, Rule};
+use crate::http::{SetupError, Who};
 use crate::limiter::batch::{Member, MemberMode};
 use crate::limiter::permits::ConcurrencyLimit;
 use crate::limits::{FloorName, Leave};
@@ -132,6 +132,13 @@ impl Rule {
     pub fn priority(mut self, name: &str) -> Rule {
         self.floor = Some(FloorName::new(name));
         self
+    }
+
+    /// Checks that the limit has the rule's floor.
+    pub(super) fn check_floor(&self) -> Result<(), SetupError> {
+        let Some(floor) = &self.floor else { return Ok(()) };
+        let asked = self.limit.ask_for_floor(floor.text());
+        asked.map(|_| ()).map_err(|error| SetupError::new(error.to_string()))
     }
 }
 

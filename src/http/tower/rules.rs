@@ -46,7 +46,7 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 /// ```
 #[must_use]
 pub struct Rule {
-    limit: KeyedLimit,
+    pub(super) limit: KeyedLimit,
     /// Whether the store may have to be asked.
     asks_store: bool,
     shown_as: Option<String>,
@@ -135,7 +135,8 @@ impl Rule {
         Rule { shown_as: Some(name.into()), ..self }
     }
 
-    /// Sets the unit in which the rule's cost is counted, by default requests: `qu` of the current draft. With
+    /// Sets the unit in which the rule's cost is counted: `qu` of the current draft. The default is requests, of a rule
+    /// [in flight](Rule::in_flight) concurrent requests. With
     /// [`cost`](Rule::cost) in bytes it is [`QuotaUnit::ContentBytes`].
     pub fn unit(self, unit: QuotaUnit) -> Rule {
         Rule { unit, ..self }
@@ -376,8 +377,7 @@ impl fmt::Debug for Rule {
 /// A layer's rule, with its policies.
 pub(crate) struct ActiveRule {
     rule: Rule,
-    /// Whether the request takes the general path: the layer keeps something of it beside the decision, a charge or a mark, or
-    /// `has_terms`.
+    /// Whether the layer keeps something of the request beside the decision (a charge, or a mark), or `has_terms`.
     keeps: bool,
     /// Whether the rule's member of a batch has a mode or a priority.
     has_terms: bool,
@@ -409,12 +409,12 @@ impl ActiveRule {
             return Err(SetupError::new(text));
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
-        let policies = policies.counting_in(rule.unit);
-        if let Some(floor) = &rule.floor {
-            rule.limit
-                .ask_for_floor(floor.text())
-                .map_err(|error| SetupError::new(error.to_string()))?;
-        }
+        let unit = match rule.limit.counts_in_flight() {
+            true if rule.unit == QuotaUnit::default() => QuotaUnit::ConcurrentRequests,
+            _ => rule.unit,
+        };
+        let policies = policies.counting_in(unit);
+        rule.check_floor()?;
         let has_terms = rule.is_soft || rule.floor.is_some();
         let keeps = rule.holds || has_terms || rule.refunds.is_some() || rule.refunds_denials;
         Ok(ActiveRule { rule, keeps, has_terms, policies })
