@@ -8,6 +8,8 @@ mod algorithms;
 mod entry_options;
 #[path = "limits_yaml/files.rs"]
 mod files;
+#[path = "limits_yaml/floors.rs"]
+mod floors;
 #[path = "limits_yaml/good.rs"]
 mod good;
 #[path = "limits_yaml/hostile.rs"]

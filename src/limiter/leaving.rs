@@ -5,12 +5,12 @@ use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::batch::Member;
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::{Call, FloorCall, KeyedLimit};
 use crate::limiter::scaled::ScaledLimit;
-use crate::limits::Id;
+use crate::limits::{Id, Leave};
 
 /// Keeps units of each bucket for other callers: its calls are allowed only if a number of units would be left after them.
-/// Made by [`KeyedLimit::leaving`] and [`ScaledLimit::leaving`].
+/// Made by [`KeyedLimit::leaving`] with a number, and by [`KeyedLimit::priority`] with the name of a floor, which has the number.
 ///
 /// A call is decided and charged at once, so no race takes the units that are kept. It charges its cost alone.
 /// [`remaining`](Decision::remaining) counts all units of the bucket; [`retry_in`](Decision::retry_in) is the time until the
@@ -39,7 +39,7 @@ use crate::limits::Id;
 #[derive(Clone, Copy, Debug)]
 pub struct LeavingLimit<'h> {
     limit: ScaledLimit<'h>,
-    leave: u64,
+    leave: Leave<'h>,
 }
 
 impl KeyedLimit {
@@ -51,6 +51,39 @@ impl KeyedLimit {
     /// See [`LeavingLimit`].
     pub fn leaving(&self, leave: u64) -> LeavingLimit<'_> {
         self.scaled(Factor::ONE).leaving(leave)
+    }
+
+    /// Returns the calls with a priority: those that must leave the units of the limit's floor of this name, as the limits
+    /// file says in `floors` or [`LimitOptions::floor`](crate::limits::LimitOptions::floor) in code. Each call looks the floor
+    /// up, so a reload that changes it applies at once, and a percentage is of the burst of the id's own terms.
+    ///
+    /// From then on a reload that lacks the floor is refused while a handle of the limit is alive. If the limit is switched
+    /// off, or [removed on purpose](crate::reload::ReloadOptions::remove_missing), it may lack any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_invalid_name`] if the limit has no such floor; the error says which it has.
+    ///
+    /// # Example: the file says what batch work leaves to users
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// use tollgate::{Limiter, Limits};
+    ///
+    /// let limiter = Limiter::new(Limits::from_yaml(
+    ///     "Tokens: {burst: 100, count: 100, period: 1h, id: string, floors: {batch: 50%, reports: 20}}",
+    /// )?);
+    /// let tokens = limiter.limit("Tokens")?;
+    /// let batch = tokens.priority("batch")?; // once, at the start: a typo is found here
+    /// assert!(batch.spend("acme", 50)?.allowed());
+    /// assert!(!batch.spend("acme", 1)?.allowed());
+    /// assert!(tokens.spend("acme", 50)?.allowed());
+    /// assert!(tokens.priority("bacth").unwrap_err().to_string().contains("did you mean batch?"));
+    /// # }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn priority(&self, name: &str) -> Result<LeavingLimit<'_>, Error> {
+        self.scaled(Factor::ONE).priority(name)
     }
 }
 
@@ -70,7 +103,33 @@ impl<'h> ScaledLimit<'h> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn leaving(&self, leave: u64) -> LeavingLimit<'h> {
-        LeavingLimit { limit: *self, leave }
+        LeavingLimit { limit: *self, leave: Leave::Units(leave) }
+    }
+
+    /// Like [`KeyedLimit::priority`]. A percentage is of the burst of the caller with the factor.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`KeyedLimit::priority`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tollgate::limits::{Floor, LimitOptions};
+    /// # let limit = Limit::new(5, 10, Duration::from_secs(60))?;
+    /// let options = LimitOptions::default().floor("batch", Floor::Percent(40));
+    /// let limits = Limits::builder().limit_with("PerUser", IdFormat::String, limit, options)?.build();
+    /// let users = Limiter::new(limits).limit("PerUser")?; // 5 at once
+    /// let trusted = users.scaled("0.5".parse()?).priority("batch")?; // leaves 4 of 10
+    /// assert!(trusted.spend("alice", 6)?.allowed());
+    /// assert!(!trusted.spend("alice", 1)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn priority(&self, name: &str) -> Result<LeavingLimit<'h>, Error> {
+        let floor = self.handle.ask_for_floor(name)?;
+        Ok(LeavingLimit { limit: *self, leave: Leave::Floor(floor) })
     }
 }
 
@@ -95,7 +154,7 @@ impl<'h> LeavingLimit<'h> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn spend<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.call(id.into(), Call::SpendLeaving(&Demand { cost, leave: self.leave }))
+        self.call(id.into(), cost, true)
     }
 
     /// Returns the decision that a [`spend`](LeavingLimit::spend) would get, and charges nothing.
@@ -117,7 +176,7 @@ impl<'h> LeavingLimit<'h> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Result<Decision, Error> {
-        self.call(id.into(), Call::CheckLeaving(&Demand { cost, leave: self.leave }))
+        self.call(id.into(), cost, false)
     }
 
     /// Makes a member of a [batch](crate::Limiter::batch) that must leave the units: check-and-spend, at a cost of 1.
@@ -129,11 +188,19 @@ impl<'h> LeavingLimit<'h> {
     where
         'h: 'a,
     {
-        self.limit.member(id).leaving(self.leave)
+        self.limit.member(id).leaving_any(self.leave)
     }
 
-    fn call(&self, id: Id<'_>, call: Call<'_>) -> Result<Decision, Error> {
+    fn call(&self, id: Id<'_>, cost: u64, spends: bool) -> Result<Decision, Error> {
         let ScaledLimit { handle, factor } = self.limit;
-        Ok(handle.call_for_units(id, factor, call)?.decision)
+        match self.leave {
+            Leave::Units(leave) => {
+                let demand = Demand { cost, leave };
+                Ok(handle.call_for_units(id, factor, Call::leaving(&demand, spends))?.decision)
+            }
+            Leave::Floor(floor) => {
+                handle.call_with_floor(id, factor, FloorCall { floor, cost, spends })
+            }
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! Shadow buckets: a key's second bucket, under the shadow limit that is tried beside the enforced limit.
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::limiter::handle::Call;
+use crate::limits::Floor;
 use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
@@ -25,6 +27,27 @@ impl LimiterState {
                 return Ok(true);
             }
             run_capped(call, view, key, limit, now_ns)
+        })
+    }
+
+    /// Like `in_shadow` for a spend or a check that must leave units: a percentage of the shadow limit's burst, or if that is
+    /// 0 the units of the demand.
+    pub(crate) fn in_shadow_leaving(
+        &self,
+        key: KeyRef<'_>,
+        factor: Factor,
+        (demand, percent): (Demand, u8),
+        spends: bool,
+        now_ns: u64,
+    ) -> bool {
+        self.with_shadow((key, u64::MAX), factor, now_ns, |view, key, limit| {
+            let of_burst = || Floor::Percent(percent).units_of(limit.burst());
+            let leave = if percent == 0 { demand.leave } else { of_burst() };
+            let demand = Demand { leave, ..demand };
+            if demand.needed() > limit.burst() {
+                return Ok(true);
+            }
+            run_capped(Call::leaving(&demand, spends), view, key, limit, now_ns)
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limits::sharing::Sharing;
-use crate::limits::{IdFormat, LimitMode, Location};
+use crate::limits::{Floor, IdFormat, LimitMode, Location};
 
 /// Explains which entry of the limits applies to an id, and what its bucket would answer to a call.
 ///
@@ -53,6 +53,9 @@ pub struct Explanation {
     pub shadow: Option<Limit>,
     /// The units that the bucket may owe beyond its burst.
     pub max_debt: u64,
+    /// The floors that calls with a [priority](crate::KeyedLimit::priority) leave, by their names. Of an override's burst if one
+    /// applies.
+    pub floors: Vec<(String, Floor)>,
     /// The comment of the override that applies.
     pub comment: Option<String>,
     /// The owner of that override.

@@ -4,6 +4,7 @@
 pub(crate) mod config;
 mod expiry;
 mod explanation;
+mod floors;
 mod format;
 mod id;
 mod id_format;
@@ -33,6 +34,8 @@ use crate::util::escape::quoted;
 #[cfg(feature = "serde")]
 pub use config::Overrides;
 pub use explanation::{Applies, ExplainedCall, Explanation, NearEntry, WhyNot};
+pub use floors::Floor;
+pub(crate) use floors::{AskedFloors, FloorName, Leave};
 #[cfg(feature = "snapshot")]
 pub(crate) use format::STRING_MAX_BYTES;
 pub(crate) use format::{

@@ -35,6 +35,10 @@ pub(crate) const STORE: &str = "store";
 /// Why no limit is called [`STORE`].
 pub(crate) const STORE_IS_RESERVED: &str = "the name store is reserved for the section of the store that limits share: give the limit another name";
 
+/// The names that are valid, for messages.
+pub(crate) const ALLOWED: &str =
+    "a letter, then letters, digits, '_', '.' or '-', at most 128 characters,";
+
 const NAME_MAX_CHARS: usize = 128;
 
 /// The longest text that is compared with known names: a comparison takes time by the product of both lengths.

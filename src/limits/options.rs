@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
+use crate::limits::floors::{Floor, Floors};
 use crate::limits::sharing::Sharing;
 
 /// Whether a limit denies calls. In YAML it has the name in backquotes. See [`LimitOptions::mode`].
@@ -70,10 +71,19 @@ pub struct LimitOptions {
     pub(crate) shadow: Option<Limit>,
     pub(crate) max_debt: u64,
     pub(crate) max_keys: Option<usize>,
+    pub(crate) floors: Floors,
     pub(crate) sharing: Sharing,
 }
 
 impl LimitOptions {
+    /// Whether both are the same but for their floors, which no charge depends on: what was charged can be returned after a
+    /// reload that changes them.
+    pub(crate) fn charge_as(&self, other: &LimitOptions) -> bool {
+        let LimitOptions { mode, shadow, max_debt, max_keys, floors: _, sharing } = self;
+        (mode, shadow, max_debt) == (&other.mode, &other.shadow, &other.max_debt)
+            && (max_keys, sharing) == (&other.max_keys, &other.sharing)
+    }
+
     /// Sets the mode. Default: [`LimitMode::Enforce`].
     ///
     /// ```
@@ -162,6 +172,32 @@ impl LimitOptions {
     /// ```
     pub fn max_keys(self, keys: usize) -> LimitOptions {
         LimitOptions { max_keys: Some(keys), ..self }
+    }
+
+    /// Adds a floor by its name, or replaces the one with this name: calls with the
+    /// [priority](crate::KeyedLimit::priority) of this name must leave its units in the bucket. A name is a letter, then
+    /// letters, digits, `_`, `.` or `-`. Default: none. A limit has 16 at most.
+    ///
+    /// # Example: batch work leaves half of the units to users
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// use tollgate::limits::{Floor, LimitOptions};
+    ///
+    /// let limit = Limit::new(10, 10, Duration::from_secs(60))?;
+    /// let options = LimitOptions::default().floor("batch", Floor::Percent(50));
+    /// let limits = Limits::builder().limit_with("Tokens", IdFormat::String, limit, options)?.build();
+    /// let tokens = Limiter::new(limits).limit("Tokens")?;
+    /// let batch = tokens.priority("batch")?;
+    /// assert!(batch.spend("acme", 5)?.allowed());
+    /// assert!(!batch.spend("acme", 1)?.allowed());
+    /// assert!(tokens.spend("acme", 5)?.allowed());
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn floor(mut self, name: &str, floor: Floor) -> LimitOptions {
+        self.floors.set(name, floor);
+        self
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::shared::{OutcomeCounts, Outcomes};
 use super::stripes::{Counted, Stripes};
-use crate::limits::Limits;
+use crate::limits::{AskedFloors, Limits};
 use crate::store::key::LimitIndex;
 use crate::util::sync::{Figure, Ordering};
 use crate::util::user_count::UserCount;
@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) without_store: Outcomes,
     /// The number of the limit's handles. While a reload forgets the limit's name, it is closed.
     pub(crate) handles: UserCount,
+    /// The floors for which handles have been asked.
+    pub(crate) floors: AskedFloors,
 }
 
 /// A handle's part in its limit's tally. It counts as one of the limit's handles until it is dropped.
@@ -129,6 +131,7 @@ impl Tally {
             set_max: Figure::new(Tally::NOT_SET),
             without_store: Default::default(),
             handles: UserCount::new(),
+            floors: AskedFloors::default(),
         }
     }
 

@@ -24,6 +24,7 @@ mod meetings;
 mod nested;
 mod obey;
 mod on_response;
+mod priority;
 #[cfg(feature = "tower")]
 #[path = "../support/random.rs"]
 mod random;

@@ -20,6 +20,7 @@ mod leaving;
 mod lock_free;
 mod permits;
 mod permits_found;
+mod priority;
 mod returned_batches;
 #[path = "../support/mod.rs"]
 mod support;

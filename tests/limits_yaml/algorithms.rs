@@ -162,7 +162,7 @@ fn no_limit_and_limits_that_are_switched_off() {
 
 #[test]
 fn invalid_parameters_are_refused() {
-    let fields = "limit, window, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
+    let fields = "limit, window, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
     for (entry, wanted) in [
         (
             "algorithm: fixed_window, limit: 0, window: 1s",

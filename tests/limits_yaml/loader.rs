@@ -205,7 +205,7 @@ fn the_fields_of_an_algorithm_have_faults() {
     check(
         "size: 1, gap: 1s, sise: 2",
         &[
-            "<text>:1: A.sise: unknown field: size, gap, wide, note, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean size?",
+            "<text>:1: A.sise: unknown field: size, gap, wide, note, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean size?",
         ],
     );
     check(

@@ -35,7 +35,7 @@ fn whole_files() {
                 "NewOrdersPerAccount: &a {$REST}\nCertificatesPerDomain: {<<: *a}",
                 &[
                     "2: CertificatesPerDomain.\"<<\": an alias is not allowed: write the value itself",
-                    "2: CertificatesPerDomain.\"<<\": unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
+                    "2: CertificatesPerDomain.\"<<\": unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
                     "2: CertificatesPerDomain: no burst: a whole number from 1 is wanted",
                     "2: CertificatesPerDomain: no count: a whole number from 1 is wanted",
                     "2: CertificatesPerDomain: no period: a duration such as 60s, 180m or 1h30m is wanted",
@@ -123,7 +123,7 @@ fn nesting_above_64_and_not_64() {
         let (open, close) = ("[".repeat(depth - 2), "]".repeat(depth - 2));
         faults(&format!("NewOrdersPerAccount: {{{REST}, x: {open}{close}}}"))
     };
-    let unknown = "1: NewOrdersPerAccount.x: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
+    let unknown = "1: NewOrdersPerAccount.x: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed";
     assert_eq!(nested(64), [unknown]);
     assert_eq!(nested(65), ["1: nested too deep: at most 64 levels are allowed", unknown]);
     assert_eq!(nested(400), ["1: nested too deep: at most 64 levels are allowed", unknown]);

@@ -116,7 +116,7 @@ fn fields() {
                 "NewOrdersPerAccount:\n  Burst: 1\n  count: 1\n  period: 1s\n",
                 &[
                     "1: NewOrdersPerAccount: no burst: a whole number from 1 is wanted",
-                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean burst?",
+                    "2: NewOrdersPerAccount.Burst: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean burst?",
                 ],
             ),
             (
@@ -134,7 +134,7 @@ fn fields() {
             (
                 "NewOrdersPerAccount: {$REST, perod: {a: [b]}}",
                 &[
-                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean period?",
+                    "1: NewOrdersPerAccount.perod: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean period?",
                 ],
             ),
             (
@@ -195,21 +195,21 @@ fn algorithms() {
             (
                 "A: {limit: 10, $REST, id: string}",
                 &[
-                    "1: A.limit: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
+                    "1: A.limit: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
                 ],
             ),
             (
                 "A: {limit: 20, window: 10s, id: string}",
                 &[
-                    "1: A.limit: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
-                    "1: A.window: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
+                    "1: A.limit: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
+                    "1: A.window: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: fixed_window?",
                 ],
             ),
             (
                 "A: {size: 20, drip_rat: 10s, id: string}",
                 &[
-                    "1: A.size: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: leaky_bucket?",
-                    "1: A.drip_rat: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
+                    "1: A.size: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean algorithm: leaky_bucket?",
+                    "1: A.drip_rat: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed",
                 ],
             ),
             (

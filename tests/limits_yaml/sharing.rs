@@ -75,7 +75,7 @@ fn faulty_words_are_refused() {
             (
                 "A: {$REST, id: string, sharde: exact}",
                 &[
-                    "1: A.sharde: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean shared?",
+                    "1: A.sharde: unknown field: burst, count, period, ids, id, unlimited, algorithm, enabled, mode, shadow, max_debt, max_keys, floors, shared, on_error, fraction, for, lease, comment, owner and expires are allowed; did you mean shared?",
                 ],
             ),
             (

@@ -239,3 +239,31 @@ T:7:a.example.net: {burst: 4, count: 4, period: 1h}
     let burst = |id: &str| certificates.limit_for(id).unwrap().unwrap().burst();
     assert_eq!((burst("www.example.com"), burst("example.com"), burst("a.example.org")), (2, 2, 4));
 }
+
+#[test]
+fn bursts_that_are_not_above_floors_are_named() {
+    let text = |burst: u64| {
+        format!(
+            "A: {{burst: 20, count: 1, period: 1s, id: string, floors: {{a: 10, b: 50%, c: 12, d: 20}}}}\n\
+             A:x: {{burst: {burst}, count: 1, period: 1s}}\n"
+        )
+    };
+    let floor = |burst| {
+        let limits = read(&text(burst)).unwrap();
+        let all = limits.warnings(november()).listed.into_iter();
+        let mut of_floors = all.filter(|warning| warning.kind == WarningKind::Floor);
+        let first = of_floors.next().map(|warning| warning.message);
+        assert!(of_floors.next().is_none());
+        first
+    };
+    assert_eq!(floor(13), None);
+    assert_eq!(
+        floor(12).as_deref(),
+        Some(
+            "the override of x has no units for calls with these priorities, because their floors are not below its burst 12: c: 12"
+        )
+    );
+    assert!(floor(10).unwrap().ends_with(" 10: a: 10, c: 12"));
+    assert!(floor(1).unwrap().ends_with(" 1: a: 10, c: 12"));
+    assert_eq!(floor(100), None);
+}

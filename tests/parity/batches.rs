@@ -4,11 +4,11 @@ use tollgate::Decision;
 use tollgate::batch::{Member, MemberMode};
 use tollgate::limit::Factor;
 
-use super::call::{BatchCall, Call};
+use super::call::{BatchCall, Call, OF_FLOOR};
 use super::oracle::bucket::Figures;
 use super::oracle::{Answer, CallKind};
 use super::run::{Checks, Machine, is_charged};
-use super::spec::{DENIES, KNOWN, RATES};
+use super::spec::{DENIES, FLOOR, KNOWN, RATES};
 
 impl Machine {
     pub(crate) fn batch(
@@ -66,8 +66,12 @@ impl Machine {
         }
         let handle = self.handles[call.limit].as_ref()?;
         let factor = Factor::from_millionths(call.factor);
-        let member = handle.member(KNOWN[call.limit].id(call.id));
-        Some(member.cost(call.cost).mode(*mode).factor(factor).leaving(call.leave))
+        let id = KNOWN[call.limit].id(call.id);
+        let member = match call.leave {
+            OF_FLOOR => handle.priority(FLOOR).expect("the floor is there").member(id),
+            leave => handle.member(id).leaving(leave),
+        };
+        Some(member.cost(call.cost).mode(*mode).factor(factor))
     }
 
     /// Refunds or resets all members, one after the other.

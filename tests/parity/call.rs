@@ -23,6 +23,9 @@ impl Call {
     }
 }
 
+/// What a call with the priority [`FLOOR`](crate::spec::FLOOR) must leave: the units of its limit's floor.
+pub(crate) const OF_FLOOR: u64 = u64::MAX;
+
 /// The factor 1.
 pub(crate) const ONE: u64 = 1_000_000;
 

@@ -1,6 +1,7 @@
 //! Short lists of operations, written by hand or found by a random run that failed.
 
 use tollgate::batch::MemberMode::{CheckAndSpend, SpendOnly};
+use tollgate::limits::Floor;
 use tollgate::options::AtCap;
 use tollgate::reload::CarryOver::{Afresh, Share, Time, Units};
 
@@ -16,7 +17,8 @@ const DAYS_100_MS: u64 = 100 * 86_400_000;
 
 fn limit(default: impl Into<Option<Numbers>>, overrides: Vec<Over>) -> Option<LimitSpec> {
     let (default, overrides, sharing) = (default.into(), List(overrides), Sharing::Local);
-    Some(LimitSpec { default, shadow: false, tried: None, overrides, sharing })
+    let floor = Floor::Units(0);
+    Some(LimitSpec { default, shadow: false, tried: None, overrides, sharing, floor })
 }
 
 /// Limits of which only the one at `place` is set.

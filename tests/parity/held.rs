@@ -143,7 +143,7 @@ impl Held {
             let rule = oracle.rule(call).filter(|_| oracle.enabled)?;
             let charge = self.charge_of(oracle, call, before);
             let did_not_fit = mode == MemberMode::SpendOnly && call.cost > 0 && charge.is_none();
-            let is_above = call.needed() > rule.most();
+            let is_above = oracle.with_floor(rule, call).needed() > rule.most();
             let has_none = mode == MemberMode::CheckOnly || did_not_fit || is_above;
             (!has_none).then_some(Claim { call, charge })
         });

@@ -14,6 +14,7 @@ use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, Limits};
 
 use super::answers::{figures, folder, ns, options};
+use super::call::OF_FLOOR;
 use super::ends::{PutInPlace, terms_of};
 use super::held::Held;
 use super::ledger::Ledger;
@@ -22,7 +23,7 @@ use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::permits::Permits;
 use super::receipts::BatchReceipt;
 use super::returns::Open;
-use super::spec::{DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, Spec};
+use super::spec::{DENIES, FIRST_IDS, FLOOR, KNOWN, LARGEST_FACTOR, Spec};
 use super::support::rules::scripted;
 
 /// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of
@@ -456,9 +457,13 @@ impl Machine {
 /// Makes a call that must leave units.
 fn leaving(handle: &KeyedLimit, kind: CallKind, call: Call) -> Result<Decision, Error> {
     let id = KNOWN[call.limit].id(call.id);
-    let limit = match call.factor {
-        ONE => handle.leaving(call.leave),
-        factor => handle.scaled(Factor::from_millionths(factor)).leaving(call.leave),
+    let limit = match (call.leave, call.factor) {
+        (OF_FLOOR, ONE) => handle.priority(FLOOR)?,
+        (leave, ONE) => handle.leaving(leave),
+        (leave, factor) => {
+            let scaled = handle.scaled(Factor::from_millionths(factor));
+            if leave == OF_FLOOR { scaled.priority(FLOOR)? } else { scaled.leaving(leave) }
+        }
     };
     match kind {
         CallKind::Spend => limit.spend(id, call.cost),

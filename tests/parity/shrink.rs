@@ -1,5 +1,7 @@
 //! Shortens a list of operations that fails.
 
+use tollgate::limits::Floor;
+
 use super::ops::Op;
 use super::run::{Failure, Start};
 use super::spec::{Sharing, Spec};
@@ -103,6 +105,7 @@ fn simpler(spec: &Spec, step: usize) -> Option<Spec> {
             }
         }
         28 => limit.sharing = Sharing::Local,
+        30 => limit.floor = Floor::Units(0),
         29 if limit.sharing != Sharing::Local => limit.sharing = Sharing::Exact,
         _ => {}
     }

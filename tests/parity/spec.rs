@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[cfg(feature = "valkey")]
 use tollgate::limits::Shared;
-use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, Loader, OverrideOptions};
+use tollgate::limits::{Floor, LimitMode, LimitOptions, LimitsBuilder, Loader, OverrideOptions};
 use tollgate::{Error, Id, IdFormat, Limit, Limits};
 
 /// A limit that runs use: its name, the format of its ids, and its ids.
@@ -49,6 +49,9 @@ pub(crate) const KNOWN: [TestLimit; 7] = [
 /// The limit of rates that no run starts with.
 #[allow(dead_code, reason = "for random worlds")]
 pub(crate) const LATE: usize = 4;
+
+/// The name of the floors.
+pub(crate) const FLOOR: &str = "batch";
 
 /// The name of a limit that denies batches. Batches charge it after the limits that come before it.
 pub(crate) const DENIES: &str = "Zdenies";
@@ -112,7 +115,10 @@ impl Spec {
     #[allow(dead_code, reason = "runs of several nodes have no list of places")]
     pub(crate) fn keeps(&self, old: &Spec, limit: usize) -> bool {
         let has_ends = |it: &LimitSpec| it.overrides.0.iter().any(|over| over.ends_s.is_some());
-        self.limit(limit) == old.limit(limit) && !self.limit(limit).is_some_and(has_ends)
+        let without_floor = |spec: &Spec| {
+            spec.limit(limit).map(|it| LimitSpec { floor: Floor::Units(0), ..it.clone() })
+        };
+        without_floor(self) == without_floor(old) && !self.limit(limit).is_some_and(has_ends)
     }
 }
 
@@ -125,6 +131,8 @@ pub(crate) struct LimitSpec {
     pub(crate) tried: Option<Numbers>,
     pub(crate) overrides: List<Over>,
     pub(crate) sharing: Sharing,
+    /// What calls with the priority [`FLOOR`] leave. Limits of rates that are not shared have it.
+    pub(crate) floor: Floor,
 }
 
 /// Where the buckets of a limit are.
@@ -299,6 +307,9 @@ impl Spec {
             {
                 options = spec.sharing.of(options);
             }
+            if let Some(floor) = spec.floor_at(at) {
+                options = options.floor(FLOOR, floor);
+            }
             let (format, default) = (known.format.parse()?, spec.default.map(Numbers::limit));
             builder = builder.limit_with(known.name, format, default, options)?;
         }
@@ -335,8 +346,11 @@ impl Spec {
                     (false, None) => String::new(),
                 };
                 let sharing = spec.sharing.fields();
+                let floor = spec.floor_at(at);
+                let floors = floor.map(|floor| format!(", floors: {{{FLOOR}: {floor}}}"));
+                let floors = floors.unwrap_or_default();
                 file += &format!(
-                    "{}: {{algorithm: {algorithm}, {fields}, id: {:?}{shadow}{sharing}}}\n",
+                    "{}: {{algorithm: {algorithm}, {fields}, id: {:?}{shadow}{sharing}{floors}}}\n",
                     known.name, known.format
                 );
             }
@@ -353,6 +367,10 @@ impl Spec {
 }
 
 impl LimitSpec {
+    fn floor_at(&self, limit: usize) -> Option<Floor> {
+        (limit < RATES && self.sharing == Sharing::Local).then_some(self.floor)
+    }
+
     /// Whether a file gives the default. By the numbers, so that a reload moves defaults from code to files and back.
     fn is_of_file(&self, limit: usize) -> bool {
         self.default

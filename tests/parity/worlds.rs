@@ -2,9 +2,10 @@
 //! failure.
 
 use tollgate::batch::MemberMode;
+use tollgate::limits::Floor;
 use tollgate::reload::CarryOver;
 
-use super::call::{BatchCall, Call, ONE};
+use super::call::{BatchCall, Call, OF_FLOOR, ONE};
 use super::random::Random;
 use super::spec::{
     KNOWN, LARGEST_FACTOR, LATE, LimitSpec, List, Numbers, Over, RATES, Sharing, Spec, Target,
@@ -47,7 +48,7 @@ pub(crate) struct Features {
     pub(crate) blocks: bool,
     /// Some limits are of concurrency.
     pub(crate) permits: bool,
-    /// Spends, checks and members of batches leave units.
+    /// Spends, checks and members of batches leave units, some of them by their priority.
     pub(crate) leaves: bool,
     /// How many quarters of the ids are used.
     pub(crate) ids: u64,
@@ -146,7 +147,19 @@ impl Generator {
         let overrides = List(overrides);
         // A shared limit has no shadow limit.
         let tried = tried.filter(|_| sharing == Sharing::Local);
-        LimitSpec { default, shadow, tried, overrides, sharing }
+        // Permits have no floors.
+        let floor = if algorithm == PERMITS { Floor::Units(0) } else { self.floor(default) };
+        LimitSpec { default, shadow, tried, overrides, sharing, floor }
+    }
+
+    /// A floor; in units it is at most the default's burst.
+    fn floor(&mut self, default: Option<Numbers>) -> Floor {
+        let most = default.map_or(12, |numbers| numbers.limit().burst());
+        match self.features.leaves {
+            true if self.random.chance(1, 2) => Floor::Units(self.random.below(most.min(12) + 1)),
+            true => Floor::Percent(self.random.pick(&[0, 1, 10, 34, 50, 50, 99, 100])),
+            false => Floor::Units(0),
+        }
     }
 
     fn sharing(&mut self) -> Sharing {
@@ -229,7 +242,11 @@ impl Generator {
     /// A call that may have to leave units.
     pub(crate) fn leaving_call(&mut self) -> Call {
         let leaves = self.features.leaves && self.random.chance(1, 3);
-        let leave = if leaves { self.random.pick(&[1, 1, 2, 3, 4, 6, 11]) } else { 0 };
+        let leave = if leaves {
+            self.random.pick(&[1, 1, 2, 3, 4, 6, 11, OF_FLOOR, OF_FLOOR, OF_FLOOR, OF_FLOOR])
+        } else {
+            0
+        };
         Call { leave, ..self.call() }
     }
 

@@ -7,6 +7,7 @@ mod debts;
 mod denied;
 mod expiry;
 mod factors;
+mod floors;
 mod names;
 mod overrides;
 mod removal;

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use tollgate::algorithm::{Algorithm, Outcome};
-use tollgate::limits::{LimitMode, LimitOptions, LimitsBuilder, OverrideOptions};
+use tollgate::limits::{Floor, LimitMode, LimitOptions, LimitsBuilder, OverrideOptions};
 use tollgate::{IdFormat, Limit, Limits};
 
 use super::second_reader::equal::assert_equal;
@@ -97,6 +97,12 @@ prop_compose! {
     }
 }
 
+fn any_floors() -> impl Strategy<Value = Vec<Floor>> {
+    let floor =
+        prop_oneof![(0..=1u64).prop_map(Floor::Units), (0..=100u8).prop_map(Floor::Percent)];
+    prop::collection::vec(floor, 0..3)
+}
+
 /// What happens to the default of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -113,6 +119,7 @@ struct Named {
     default: Limit,
     shadow: Limit,
     max_debt: u64,
+    floors: Vec<Floor>,
     overrides: BTreeMap<String, (Limit, OverrideOptions)>,
 }
 
@@ -121,26 +128,37 @@ fn any_named() -> impl Strategy<Value = Named> {
         [Kind::Enforced, Kind::WithShadow, Kind::InShadowMode, Kind::NoDefault, Kind::Disabled];
     (0..ALGORITHMS).prop_flat_map(move |algorithm| {
         let limit = || any_limit(algorithm);
-        // Permits have no debt, and no shadow limit beside them.
+        // Permits have no debt, no floors, and no shadow limit beside them.
         let has_units = algorithm != PERMITS;
         let kinds = kinds.iter().copied().filter(|kind| has_units || *kind != Kind::WithShadow);
         let options = any_override(if has_units { 0..100 } else { 0..1 });
         let overrides = prop::collection::btree_map(any_id(), (limit(), options), 0..4);
         let debts = if has_units { 0..100u64 } else { 0..1 };
-        (prop::sample::select(kinds.collect::<Vec<_>>()), limit(), limit(), debts, overrides)
-            .prop_map(|(kind, default, shadow, max_debt, overrides)| Named {
+        let floors = any_floors().prop_map(move |mut floors| {
+            floors.retain(|_| has_units);
+            floors
+        });
+        let kinds = prop::sample::select(kinds.collect::<Vec<_>>());
+        (kinds, limit(), limit(), debts, floors, overrides).prop_map(
+            |(kind, default, shadow, max_debt, floors, overrides)| Named {
                 kind,
                 default,
                 shadow,
                 max_debt,
+                floors,
                 overrides,
-            })
+            },
+        )
     })
 }
 
 /// Adds a limit, unless its debt has no room in its bucket.
 fn add(builder: LimitsBuilder, name: &str, named: &Named) -> Option<LimitsBuilder> {
-    let options = LimitOptions::default().max_debt(named.max_debt);
+    let floors = named.floors.iter().enumerate();
+    let options = floors.fold(LimitOptions::default(), |options, (at, floor)| {
+        options.floor(&format!("floor{at}"), *floor)
+    });
+    let options = options.max_debt(named.max_debt);
     let (default, options) = match named.kind {
         Kind::WithShadow => (Some(named.default.clone()), options.shadow(named.shadow.clone())),
         Kind::InShadowMode => (Some(named.default.clone()), options.mode(LimitMode::Shadow)),

@@ -1,6 +1,7 @@
 //! Short lists of operations, written by hand or found by a random run that failed.
 
 use tollgate::batch::MemberMode::{CheckAndSpend, CheckOnly, SpendOnly};
+use tollgate::limits::Floor;
 use tollgate::reload::CarryOver::Share;
 
 use super::call::{BatchCall, Call};
@@ -15,7 +16,8 @@ const LEASED: Sharing = Sharing::Leased { lease_ms: 1000 };
 
 fn limit(default: Numbers, sharing: Sharing) -> Option<LimitSpec> {
     let (default, overrides) = (Some(default), List(Vec::new()));
-    Some(LimitSpec { default, shadow: false, tried: None, overrides, sharing })
+    let floor = Floor::Units(0);
+    Some(LimitSpec { default, shadow: false, tried: None, overrides, sharing, floor })
 }
 
 fn in_shadow_mode(limit: Option<LimitSpec>) -> Option<LimitSpec> {

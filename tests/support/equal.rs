@@ -20,7 +20,7 @@ type Described = Vec<(String, String, BTreeMap<String, String>)>;
 pub(crate) fn described(limits: &Limits) -> Described {
     let describe = |limit: tollgate::limits::LimitEntry<'_>| {
         let default = format!(
-            "{} {:?} {:?} disabled {} {} shadow {:?} debt {}",
+            "{} {:?} {:?} disabled {} {} shadow {:?} debt {} floors {:?}",
             limit.format(),
             // A limit that is switched off is written without its parameters.
             limit.algorithm().filter(|_| !limit.is_disabled()),
@@ -29,6 +29,7 @@ pub(crate) fn described(limits: &Limits) -> Described {
             limit.mode(),
             limit.shadow(),
             limit.max_debt(),
+            limit.floors().collect::<Vec<_>>(),
         );
         #[cfg(feature = "valkey")]
         let default = {

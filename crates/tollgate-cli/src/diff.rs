@@ -273,16 +273,21 @@ fn differ(a: &OverrideEntry<'_>, b: &OverrideEntry<'_>) -> bool {
 
 const MODE: &str = "mode";
 const MAX_DEBT: &str = "max_debt";
+const FLOORS: &str = "floors";
 
 /// Returns the ids that the changed fields of a default apply to. An override replaces the default's
-/// parameters and its shadow limit; mode, `max_debt` and the words of sharing also apply to ids with an override.
+/// parameters and its shadow limit; mode, `max_debt`, floors and the words of sharing also apply to ids with an override.
 fn applies_to(fields: &[FieldChange]) -> &'static str {
     let is_sharing = |change: &FieldChange| SHARING.contains(&change.name());
-    let is_for_everyone =
-        |change: &FieldChange| [MODE, MAX_DEBT].contains(&change.name()) || is_sharing(change);
+    let is_for_everyone = |change: &FieldChange| {
+        [MODE, MAX_DEBT, FLOORS].contains(&change.name()) || is_sharing(change)
+    };
     match (fields.iter().all(is_for_everyone), fields.iter().any(is_for_everyone)) {
         (true, _) => EVERYONE,
         (false, false) => WITHOUT_OVERRIDE,
+        (false, true) if fields.iter().any(|change| change.name() == FLOORS) => {
+            "everyone without an override; mode, max_debt, floors and the words of sharing for everyone"
+        }
         (false, true) if fields.iter().any(is_sharing) => {
             "everyone without an override; mode, max_debt and the words of sharing for everyone"
         }
@@ -301,6 +306,11 @@ fn limit_fields(limit: &LimitEntry<'_>) -> Vec<Field> {
     all.extend(limit.shadow().map(|shadow| Field::limit("shadow", shadow)));
     all.push(Field::units(MAX_DEBT, limit.max_debt()));
     all.extend(limit.max_keys().map(|keys| Field::units("max_keys", keys as u64)));
+    let floors: Vec<String> =
+        limit.floors().map(|(name, floor)| format!("{name} {floor}")).collect();
+    if !floors.is_empty() {
+        all.push(Field::text(FLOORS, floors.join(", ")));
+    }
     all.extend(sharing(limit));
     all
 }

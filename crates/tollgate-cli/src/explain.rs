@@ -4,10 +4,12 @@
 use std::time::Duration;
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 #[cfg(feature = "valkey")]
 use tollgate::limits::Shared;
-use tollgate::limits::{Applies, ExplainedCall, Explanation, LimitMode, Location, NearEntry};
+use tollgate::limits::{
+    Applies, ExplainedCall, Explanation, Floor, LimitMode, Location, NearEntry,
+};
 #[cfg(feature = "valkey")]
 use tollgate::shared::Store;
 #[cfg(feature = "valkey")]
@@ -121,6 +123,7 @@ fn text(explanation: &Explanation, sharing: &[Field], store: Option<String>) -> 
     fact("mode", (explanation.mode != LimitMode::Enforce).then(|| explanation.mode.to_string()));
     fact("shadow", explanation.shadow.as_ref().map(Limit::to_string));
     fact("max_debt", (*max_debt > 0).then(|| grouped(*max_debt)));
+    fact("floors", floors(explanation));
     if !sharing.iter().any(Field::is_local) {
         sharing.iter().for_each(|field| fact(field.name, Some(field.text.clone())));
     }
@@ -133,6 +136,18 @@ fn text(explanation: &Explanation, sharing: &[Field], store: Option<String>) -> 
         fact("does not apply", Some(near(entry)));
     }
     lines.into_iter().map(|(name, fact)| format!("{name}: {fact}\n")).collect()
+}
+
+/// Formats the floors, a percentage with its units of the limit that applies.
+fn floors(explanation: &Explanation) -> Option<String> {
+    let text = |(name, floor): &(String, Floor)| match (&explanation.limit, floor) {
+        (Some(limit), Floor::Percent(_)) => {
+            format!("{name} {floor} ({})", grouped(floor.units_of(limit.burst())))
+        }
+        _ => format!("{name} {floor}"),
+    };
+    let all: Vec<String> = explanation.floors.iter().map(text).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn applies(explanation: &Explanation) -> String {
@@ -235,6 +250,16 @@ fn object(explanation: &Explanation, sharing: &[Field], store: Option<String>) -
         })),
         "near": explanation.near.iter().map(near).collect::<Vec<_>>(),
     });
+    if !explanation.floors.is_empty() {
+        let floor = |(name, floor): &(String, Floor)| {
+            let value = match floor {
+                Floor::Units(units) => json!(units),
+                _ => json!(floor.to_string()),
+            };
+            (name.clone(), value)
+        };
+        object["floors"] = explanation.floors.iter().map(floor).collect::<Map<_, _>>().into();
+    }
     if let Some(store) = store {
         object["asked"] = store.into();
     }

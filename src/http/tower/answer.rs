@@ -23,7 +23,7 @@ use crate::http::tower::who::Who;
 use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::batch::{Member, MemberMode};
+use crate::limiter::batch::Member;
 use crate::limits::Id;
 use crate::observe::rejections::RejectionKind;
 
@@ -90,7 +90,7 @@ impl MatchedRule<'_, '_> {
 
     pub(crate) fn member(&self) -> Member<'_> {
         let member = self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor);
-        if self.rule.is_soft() { member.mode(MemberMode::SpendOnly) } else { member }
+        if self.rule.has_terms() { self.rule.with_terms(member) } else { member }
     }
 
     /// Decides a check of the rule's bucket.
@@ -105,7 +105,7 @@ impl MatchedRule<'_, '_> {
 }
 
 /// Keeps one of several rules that have the same limit and bucket: one that denies before a soft one, then the one with the largest
-/// cost, then the first.
+/// cost, then one with a priority, then the first.
 /// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
 pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     // A rule with an invalid id stays, and the batch returns its error.
@@ -113,7 +113,10 @@ pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
         let limit = one.rule.limit();
         limit.normalize(one.id()).ok().map(|id| (limit.name().to_owned(), id))
     };
-    let rank = |one: &MatchedRule<'_, '_>| (!one.rule.is_soft(), one.cost, Reverse(one.position));
+    let rank = |one: &MatchedRule<'_, '_>| {
+        let rule = one.rule;
+        (!rule.is_soft(), one.cost, rule.floor().is_some(), Reverse(one.position))
+    };
     let all: Vec<_> = matched.iter().map(|one| (bucket(one), rank(one))).collect();
     matched.retain(|one| {
         let (of_bucket, own) = (bucket(one), rank(one));

@@ -1,10 +1,12 @@
-//! Rules whose requests hold charges until their responses have ended, and rules that only mark.
+//! Rules whose requests hold charges until their responses have ended, rules that only mark, and rules with a priority.
 
 use http::request::Parts;
 
-use crate::http::Who;
-use crate::http::tower::rules::Rule;
+use crate::http::tower::rules::{ActiveRule, Rule};
+use crate::http::{SetupError, Who};
+use crate::limiter::batch::{Member, MemberMode};
 use crate::limiter::permits::ConcurrencyLimit;
+use crate::limits::{FloorName, Leave};
 
 impl Rule {
     /// Charges each request the units that `units` estimates, until its handler settles them by the actual cost through the
@@ -90,5 +92,64 @@ impl Rule {
     pub fn soft(mut self) -> Rule {
         self.is_soft = true;
         self
+    }
+
+    /// Gives the rule's requests a priority of the limit: they must leave the units of its floor of this name in the bucket. See
+    /// [`KeyedLimit::priority`](crate::KeyedLimit::priority). Other requests have a rule of their own, with the same limit and
+    /// the opposite condition.
+    ///
+    /// If the limit has no such floor, the layer's `build` returns an error.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use http::{Request, Response, request::Parts};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// use tollgate::http::{RateLimitLayer, Rule, extract};
+    /// use tollgate::limits::{Floor, LimitOptions};
+    ///
+    /// # let limit = Limit::new(2, 2, Duration::from_secs(60))?;
+    /// let options = LimitOptions::default().floor("batch", Floor::Percent(50));
+    /// let limits = Limits::builder().limit_with("Calls", IdFormat::String, limit, options)?.build(); // 2 at once
+    /// # let limiter = Limiter::new(limits);
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// let is_batch = |request: &Parts| request.uri.path().starts_with("/batch/");
+    /// let rule = || limiter.limit("Calls").map(|limit| Rule::new(limit, extract::everyone("all")));
+    /// let layer = RateLimitLayer::builder(&limiter)
+    ///     .rule(rule()?.when(move |request| !is_batch(request)))
+    ///     .rule(rule()?.when(is_batch).priority("batch"))
+    ///     .build()?;
+    /// # let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+    /// # let status = |path| {
+    /// #     let request = Request::get(path).body(()).unwrap();
+    /// #     runtime.block_on(layer.layer(handler).oneshot(request)).unwrap().status()
+    /// # };
+    /// assert_eq!([status("/batch/1"), status("/batch/2"), status("/")], [200, 429, 200]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn priority(mut self, name: &str) -> Rule {
+        self.floor = Some(FloorName::new(name));
+        self
+    }
+
+    /// Checks that the limit has the rule's floor.
+    pub(super) fn check_floor(&self) -> Result<(), SetupError> {
+        let Some(floor) = &self.floor else { return Ok(()) };
+        let asked = self.limit.ask_for_floor(floor.text());
+        asked.map(|_| ()).map_err(|error| SetupError::new(error.to_string()))
+    }
+}
+
+impl ActiveRule {
+    /// Gives the rule's mode and priority to its member of a batch.
+    #[cold]
+    pub(crate) fn with_terms<'a>(&'a self, member: Member<'a>) -> Member<'a> {
+        let member = match self.floor() {
+            Some(floor) => member.leaving_any(Leave::Floor(floor)),
+            None => member,
+        };
+        if self.is_soft() { member.mode(MemberMode::SpendOnly) } else { member }
     }
 }

@@ -15,6 +15,7 @@ use crate::http::tower::routes::{self, Routes};
 use crate::http::tower::who::Who;
 use crate::http::{Fields, QuotaUnit, SetupError};
 use crate::limiter::handle::KeyedLimit;
+use crate::limits::FloorName;
 
 type FindWho = Box<dyn for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync>;
 type FindCost = Box<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -45,7 +46,7 @@ type Refunds = Box<dyn Fn(StatusCode) -> bool + Send + Sync>;
 /// ```
 #[must_use]
 pub struct Rule {
-    limit: KeyedLimit,
+    pub(super) limit: KeyedLimit,
     /// Whether the store may have to be asked.
     asks_store: bool,
     shown_as: Option<String>,
@@ -64,6 +65,7 @@ pub struct Rule {
     /// Whether the request holds the charge until its response has ended.
     pub(super) holds: bool,
     pub(super) is_soft: bool,
+    pub(super) floor: Option<FloorName>,
     constant_id: Option<Arc<str>>,
     /// Whether the ids are clients' addresses.
     counts_clients: bool,
@@ -101,6 +103,7 @@ impl Rule {
             refunds_denials: false,
             holds: false,
             is_soft: false,
+            floor: None,
             constant_id,
             counts_clients,
         }
@@ -374,8 +377,10 @@ impl fmt::Debug for Rule {
 /// A layer's rule, with its policies.
 pub(crate) struct ActiveRule {
     rule: Rule,
-    /// Whether the layer keeps something of the request beside the decision: a charge, or a mark.
+    /// Whether the layer keeps something of the request beside the decision (a charge, or a mark), or `has_terms`.
     keeps: bool,
+    /// Whether the rule's member of a batch has a mode or a priority.
+    has_terms: bool,
     pub(crate) policies: PolicyCache,
 }
 
@@ -409,8 +414,10 @@ impl ActiveRule {
             _ => rule.unit,
         };
         let policies = policies.counting_in(unit);
-        let keeps = rule.holds || rule.is_soft || rule.refunds.is_some() || rule.refunds_denials;
-        Ok(ActiveRule { rule, keeps, policies })
+        rule.check_floor()?;
+        let has_terms = rule.is_soft || rule.floor.is_some();
+        let keeps = rule.holds || has_terms || rule.refunds.is_some() || rule.refunds_denials;
+        Ok(ActiveRule { rule, keeps, has_terms, policies })
     }
 
     pub(crate) fn limit(&self) -> &KeyedLimit {
@@ -466,6 +473,16 @@ impl ActiveRule {
 
     pub(crate) fn holds(&self) -> bool {
         self.rule.holds
+    }
+
+    #[inline]
+    pub(crate) fn has_terms(&self) -> bool {
+        self.has_terms
+    }
+
+    /// Returns the floor that requests must leave.
+    pub(crate) fn floor(&self) -> Option<&FloorName> {
+        self.rule.floor.as_ref()
     }
 
     pub(crate) fn is_soft(&self) -> bool {

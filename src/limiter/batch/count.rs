@@ -22,7 +22,7 @@ pub(crate) fn count(
         let handle = member.handle;
         let would_deny = would_deny(inner, member, now_ns);
         handle.note_shadow(would_deny && member.mode != MemberMode::SpendOnly);
-        member.is_in_shadow = member.trial == Trial::ShadowBeside && !would_deny;
+        member.is_in_shadow = member.trial.is_beside() && !would_deny;
         let Some(stripes) = &handle.stripes else { continue };
         let is_charged = member.spent.as_ref().is_some_and(|spent| spent.decision.allowed());
         match denied_by {
@@ -43,24 +43,18 @@ fn would_deny(inner: &LimiterState, member: &Prepared<'_>, now_ns: u64) -> bool 
         Trial::Nothing => false,
         Trial::ShadowMode { is_above } => is_above || !member.decision.allowed(),
         // A shadow limit tries other numbers, and has no blocks.
-        Trial::ShadowBeside if member.decision.blocked() => false,
-        Trial::ShadowBeside if member.mode == MemberMode::CheckOnly => {
-            call_shadow(inner, member, Call::CheckLeaving(&member.demand()), now_ns)
-        }
-        Trial::ShadowBeside => {
-            call_shadow(inner, member, Call::SpendLeaving(&member.demand()), now_ns)
+        Trial::ShadowBeside { .. } if member.decision.blocked() => false,
+        Trial::ShadowBeside { percent } => {
+            let (key, spends) = (member.key.key, member.mode != MemberMode::CheckOnly);
+            let demand = (member.demand(), percent);
+            inner.in_shadow_leaving(key, member.factor, demand, spends, now_ns)
         }
     }
 }
 
 /// Repeats a member's refund or reset on its shadow bucket.
 pub(crate) fn give_to_shadow(inner: &LimiterState, member: &Prepared<'_>, call: Call, now_ns: u64) {
-    if member.trial == Trial::ShadowBeside && member.mode != MemberMode::CheckOnly {
-        call_shadow(inner, member, call, now_ns);
+    if member.trial.is_beside() && member.mode != MemberMode::CheckOnly {
+        inner.in_shadow(member.key.key, member.factor, call, now_ns);
     }
-}
-
-/// Repeats a call on a member's shadow bucket; returns whether the shadow denies it.
-fn call_shadow(inner: &LimiterState, member: &Prepared<'_>, call: Call, now_ns: u64) -> bool {
-    inner.in_shadow(member.key.key, member.factor, call, now_ns)
 }

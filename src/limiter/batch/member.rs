@@ -2,7 +2,7 @@
 
 use crate::algorithm::factor::Factor;
 use crate::limiter::handle::KeyedLimit;
-use crate::limits::Id;
+use crate::limits::{FloorName, Id, Leave};
 
 /// Says what a batch does with a member.
 ///
@@ -62,35 +62,46 @@ pub struct Member<'a> {
     pub(crate) handle: &'a KeyedLimit,
     pub(crate) id: Id<'a>,
     pub(crate) cost: u64,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Terms<'a>,
     pub(crate) factor: Factor,
 }
 
 /// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults: the fast
 /// path has no other member, and pays for no field that it does not use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Terms {
+pub(crate) enum Terms<'a> {
     Default,
     Other { mode: MemberMode, leave: u64 },
+    WithPriority { mode: MemberMode, floor: &'a FloorName },
 }
 
-impl Terms {
+const _: () = assert!(size_of::<Terms<'_>>() == 16, "a member is copied into each batch");
+
+impl<'a> Terms<'a> {
     #[inline]
-    fn new(mode: MemberMode, leave: u64) -> Terms {
+    fn new(mode: MemberMode, leave: Leave<'a>) -> Terms<'a> {
         match (mode, leave) {
-            (MemberMode::CheckAndSpend, 0) => Terms::Default,
-            _ => Terms::Other { mode, leave },
+            (MemberMode::CheckAndSpend, Leave::Units(0)) => Terms::Default,
+            (mode, Leave::Units(leave)) => Terms::Other { mode, leave },
+            (mode, Leave::Floor(floor)) => Terms::WithPriority { mode, floor },
         }
     }
 
     #[inline]
     pub(crate) fn mode(self) -> MemberMode {
-        if let Terms::Other { mode, .. } = self { mode } else { MemberMode::CheckAndSpend }
+        match self {
+            Terms::Default => MemberMode::CheckAndSpend,
+            Terms::Other { mode, .. } | Terms::WithPriority { mode, .. } => mode,
+        }
     }
 
     #[inline]
-    pub(crate) fn leave(self) -> u64 {
-        if let Terms::Other { leave, .. } = self { leave } else { 0 }
+    pub(crate) fn leave(self) -> Leave<'a> {
+        match self {
+            Terms::Default => Leave::Units(0),
+            Terms::Other { leave, .. } => Leave::Units(leave),
+            Terms::WithPriority { floor, .. } => Leave::Floor(floor),
+        }
     }
 }
 
@@ -131,7 +142,7 @@ impl<'a> Member<'a> {
     }
 
     /// Sets the units that the bucket must have left after the cost, else the member denies the batch; see
-    /// [`KeyedLimit::leaving`]. The batch charges the cost alone, and its refund gives that back. Default: 0.
+    /// [`KeyedLimit::leaving`], and [`KeyedLimit::priority`] for units that a limits file gives. The batch charges the cost alone, and its refund gives that back. Default: 0.
     ///
     /// # Example
     ///
@@ -147,6 +158,11 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn leaving(self, leave: u64) -> Member<'a> {
+        self.leaving_any(Leave::Units(leave))
+    }
+
+    #[inline]
+    pub(crate) fn leaving_any(self, leave: Leave<'a>) -> Member<'a> {
         Member { terms: Terms::new(self.terms.mode(), leave), ..self }
     }
 

@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::member::{Member, MemberMode};
 use crate::limiter::handle::KeyedLimit;
-use crate::limits::{Scratch, decode, encode};
+use crate::limits::{Leave, Scratch, decode, encode};
 use crate::store::StoreKey;
 use crate::store::key::KeyRef;
 use crate::util::fault::{self, Fault};
@@ -50,8 +50,9 @@ pub(crate) enum Trial {
     Nothing,
     /// The limit is in shadow mode. `is_above`: the cost is above the burst.
     ShadowMode { is_above: bool },
-    /// The limit is enforced, and has a shadow limit beside it.
-    ShadowBeside,
+    /// The limit is enforced, and has a shadow limit beside it. `percent`: the part of the shadow limit's burst that the member
+    /// must leave; 0: the units that it must leave of the enforced limit.
+    ShadowBeside { percent: u8 },
 }
 
 /// The members that a limit applies to, sorted by key: by the limit's index, then by the id's bytes. Every batch
@@ -65,6 +66,12 @@ pub(crate) type Needs = fn(Demand) -> Demand;
 pub(crate) const OF_SPEND: Needs = |demand| demand;
 pub(crate) const OF_REFUND: Needs = |demand| demand.cost.into();
 pub(crate) const OF_RESET: Needs = |_| Demand::NOTHING;
+
+impl Trial {
+    pub(crate) fn is_beside(self) -> bool {
+        matches!(self, Trial::ShadowBeside { .. })
+    }
+}
 
 impl Prepared<'_> {
     pub(crate) fn is_in_shadow_mode(&self) -> bool {
@@ -145,7 +152,7 @@ fn prepare<'a>(
     scratch: &'a mut Scratch,
 ) -> Result<Option<Prepared<'a>>, Error> {
     let Member { handle, id, cost, terms, factor } = *member;
-    let (mode, leave) = (terms.mode(), terms.leave());
+    let mode = terms.mode();
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
     let entry = view.generation.limits.entry(handle.index);
     let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
@@ -160,9 +167,16 @@ fn prepare<'a>(
             None => return Ok(None),
         }
     };
+    let (leave, percent) = match terms.leave() {
+        Leave::Units(leave) => (leave, 0),
+        Leave::Floor(name) => {
+            let floor = entry.floor(name.text()).inspect_err(|_| handle.tally.count_error())?;
+            (floor.units_of(limit.burst()), floor.percent())
+        }
+    };
     let trial = match entry.is_shadow() {
         true => Trial::ShadowMode { is_above: Demand { cost, leave }.needed() > limit.burst() },
-        false if entry.shadow_beside(tag).is_some() => Trial::ShadowBeside,
+        false if entry.shadow_beside(tag).is_some() => Trial::ShadowBeside { percent },
         false => Trial::Nothing,
     };
     let is_above = trial == (Trial::ShadowMode { is_above: true });

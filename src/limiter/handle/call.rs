@@ -45,6 +45,13 @@ impl Ran {
     }
 }
 
+impl<'d> Call<'d> {
+    /// Makes a spend or a check that must leave units.
+    pub(crate) fn leaving(demand: &'d Demand, spends: bool) -> Call<'d> {
+        if spends { Call::SpendLeaving(demand) } else { Call::CheckLeaving(demand) }
+    }
+}
+
 impl Call<'_> {
     /// Returns the units that the bucket must have, or that are returned; a reset has none.
     #[inline(always)]

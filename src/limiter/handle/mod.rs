@@ -4,6 +4,7 @@
 mod boulder;
 mod call;
 mod fast_path;
+mod floor;
 mod partial;
 mod slow_path;
 
@@ -25,6 +26,7 @@ use crate::store::key::LimitIndex;
 use crate::store::{Fingerprint, pin};
 
 pub(crate) use call::Call;
+pub(crate) use floor::FloorCall;
 
 /// How many ids `spend_many` prefetches together: a core has about this many loads from memory in flight.
 const GROUP: usize = 16;

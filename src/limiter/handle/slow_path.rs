@@ -16,9 +16,9 @@ use crate::store::{Fingerprint, Outdated, StoreKey};
 use crate::util::fault::{self, Fault};
 
 /// A decision, the units that the caller has got, and whether it also charges the shadow limit beside the limit.
-struct Decided {
-    ran: Ran,
-    has_shadow: bool,
+pub(super) struct Decided {
+    pub(super) ran: Ran,
+    pub(super) has_shadow: bool,
 }
 
 impl Decided {
@@ -77,37 +77,10 @@ impl KeyedLimit {
         call: Call,
         now_ns: u64,
     ) -> Result<Ran, Error> {
-        let decided = self.limiter.inner.with_view(|view| {
-            // Ask the registry which limit applies to the id.
-            let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
-                return Ok(Ok(Decided::unlimited(call)));
-            };
-            if entry.is_shared() {
-                return Ok(match factor == Factor::ZERO {
-                    true => Ok(Decided::unlimited(call)),
-                    false => Err(needs_store(&entry.name)),
-                });
-            }
-            if entry.counts_in_flight() && !call.is_check() {
-                return Ok(Err(needs_permits(&entry.name)));
-            }
-            let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
-            let limit = &*self.with_set_max(limit, tag);
-            if factor == Factor::ONE {
-                return self.decide(view, &key, limit, call, now_ns);
-            }
-            let limit = match view.scaled(self.index, limit, factor) {
-                Ok(Some(limit)) => limit,
-                Ok(None) => return Ok(Ok(Decided::unlimited(call))),
-                Err(error) => return Ok(Err(error)),
-            };
-            let decided = self.decide(view, &key, &limit, call, now_ns)?;
-            if fault::active(Fault::FactorNotedLate) {
-                view.generation.largest_factors.record(self.index, factor);
-            }
-            Ok(decided)
-        });
+        let decided = self
+            .limiter
+            .inner
+            .with_view(|view| self.decide_under(view, id, fingerprint, factor, call, now_ns));
         let Decided { ran, has_shadow } = decided.inspect_err(|_| self.tally.count_error())?;
         // Charge the shadow limit beside the limit in the same way. Count a spend that it would have denied.
         if has_shadow && !call.is_check() {
@@ -116,6 +89,48 @@ impl KeyedLimit {
             self.note_shadow(would_deny && call.is_spend());
         }
         Ok(ran)
+    }
+
+    /// Decides a call for an id under one view, by the limit that applies to the id.
+    #[inline(always)]
+    pub(super) fn decide_under(
+        &self,
+        view: LimitsView<'_>,
+        id: &[u8],
+        fingerprint: Fingerprint,
+        factor: Factor,
+        call: Call,
+        now_ns: u64,
+    ) -> Result<Result<Decided, Error>, Outdated> {
+        // Ask the registry which limit applies to the id.
+        let entry = view.generation.limits.entry(self.index);
+        let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
+            return Ok(Ok(Decided::unlimited(call)));
+        };
+        if entry.is_shared() {
+            return Ok(match factor == Factor::ZERO {
+                true => Ok(Decided::unlimited(call)),
+                false => Err(needs_store(&entry.name)),
+            });
+        }
+        if entry.counts_in_flight() && !call.is_check() {
+            return Ok(Err(needs_permits(&entry.name)));
+        }
+        let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+        let limit = &*self.with_set_max(limit, tag);
+        if factor == Factor::ONE {
+            return self.decide(view, &key, limit, call, now_ns);
+        }
+        let limit = match view.scaled(self.index, limit, factor) {
+            Ok(Some(limit)) => limit,
+            Ok(None) => return Ok(Ok(Decided::unlimited(call))),
+            Err(error) => return Ok(Err(error)),
+        };
+        let decided = self.decide(view, &key, &limit, call, now_ns)?;
+        if fault::active(Fault::FactorNotedLate) {
+            view.generation.largest_factors.record(self.index, factor);
+        }
+        Ok(decided)
     }
 
     /// Decides a call for a key and the limit that applies to it, and counts it.

@@ -130,6 +130,9 @@ impl Limiter {
             now = inner.renew(&now);
         }
         check_rules(&now.limits, &limits, debt)?;
+        let in_use = now.limits.by_index().filter(|(at, _)| now.tallies.of(*at).handles.is_used());
+        let asked = in_use.map(|(at, entry)| (entry, now.tallies.of(at).floors.names()));
+        limits.check_floors(asked)?;
         limits.parts(inner.store.max_keys())?;
         limits.check_store_stays(&now.limits)?;
         // A first look, so that a reload that is refused closes no limit to new handles, unless the handle or the block that it

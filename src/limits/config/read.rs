@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for Limit {
     }
 }
 
-/// Reads the fields `mode`, `shadow` and `max_debt`, and those of [shared
+/// Reads the fields `mode`, `shadow`, `max_debt`, `max_keys` and `floors`, and those of [shared
 /// limits](crate::docs::limits_files#shared-limits). The limit of `shadow` names its `algorithm` if that is not gcra.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use crate::limits::expiry::Expiry;
 use crate::limits::format::{decode_for_file, encode_override};
 use crate::limits::read::{WrittenId, parse_duration};
 use crate::limits::registry::{LimitEntry, OverrideEntry};
-use crate::limits::{LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
+use crate::limits::{Floor, LimitMode, LimitOptions, Limits, OverrideOptions, Scratch, names};
 
 use super::sharing;
 use super::tree::Tree;
@@ -234,6 +234,16 @@ fn add_options(
         fields.push(("max_debt", Tree::Integer(options.max_debt.into())));
     }
     fields.extend(options.max_keys.map(|keys| ("max_keys", Tree::Integer(keys as i128))));
+    if !options.floors.is_empty() {
+        let floor = |(name, floor): (&str, Floor)| {
+            let value = match floor {
+                Floor::Units(units) => Tree::Integer(units.into()),
+                Floor::Percent(_) => Tree::text(floor),
+            };
+            (Tree::text(name), value)
+        };
+        fields.push(("floors", Tree::Map(options.floors.iter().map(floor).collect())));
+    }
     fields.extend(sharing::sharing_fields(&options.sharing));
     Ok(())
 }

@@ -111,7 +111,8 @@ impl<'t> Walk<'_, 't> {
 
     /// Adds the terms of an override whose ids were read.
     fn listed(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        let of_default = [Field::Id, Field::Algorithm, Field::Enabled, Field::Mode, Field::Shadow];
+        use Field::{Algorithm, Enabled, Floors, Id, Mode, Shadow};
+        let of_default = [Id, Algorithm, Enabled, Mode, Shadow, Floors];
         for field in of_default.into_iter().chain(SHARING) {
             if let Some(line) = entry.line_of(field) {
                 let message = "not beside ids: it belongs to the limit's default";
@@ -295,6 +296,7 @@ impl<'t> Walk<'_, 't> {
             shadow: shadow.flatten(),
             max_debt: entry.values[Field::MaxDebt as usize].unwrap_or_default(),
             max_keys: entry.max_keys(),
+            floors: self.floors_of(entry, limit.and_then(Option::as_ref), at),
             sharing: sharing::given(entry),
         };
         for fault in sharing_faults(&options, limit.and_then(Option::as_ref)) {

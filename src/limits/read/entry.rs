@@ -1,7 +1,7 @@
 //! An entry of a file, as far as it was read.
 
-use crate::limits::IdFormat;
 use crate::limits::registry::TermsIndex;
+use crate::limits::{Floor, IdFormat};
 
 use super::entry_options::EntryOptions;
 use super::fields::{ByField, Field, FileAlgorithm, Parameter};
@@ -47,21 +47,21 @@ impl Shape {
     /// Returns the fields that are no parameters of an algorithm.
     pub(super) fn others(self) -> &'static [Field] {
         use Field::{
-            Algorithm, Comment, Enabled, Expires, For, Fraction, Id, Ids, Lease, MaxDebt, MaxKeys,
-            Mode, OnError, Owner, Shadow, Shared, Unlimited,
+            Algorithm, Comment, Enabled, Expires, Floors, For, Fraction, Id, Ids, Lease, MaxDebt,
+            MaxKeys, Mode, OnError, Owner, Shadow, Shared, Unlimited,
         };
         match self {
             Shape::Keyed => &[Unlimited, MaxDebt, Comment, Owner, Expires],
             Shape::Listed => &[Ids, Unlimited, MaxDebt, Comment, Owner, Expires],
             Shape::Either => &[
-                Ids, Id, Unlimited, Algorithm, Enabled, Mode, Shadow, MaxDebt, MaxKeys, Shared,
-                OnError, Fraction, For, Lease, Comment, Owner, Expires,
+                Ids, Id, Unlimited, Algorithm, Enabled, Mode, Shadow, MaxDebt, MaxKeys, Floors,
+                Shared, OnError, Fraction, For, Lease, Comment, Owner, Expires,
             ],
             Shape::Shadow => &[],
             Shape::ListedId => ID_FIELDS,
             Shape::Limit => &[Algorithm],
             Shape::LimitOptions => {
-                &[Mode, Shadow, MaxDebt, MaxKeys, Shared, OnError, Fraction, For, Lease]
+                &[Mode, Shadow, MaxDebt, MaxKeys, Floors, Shared, OnError, Fraction, For, Lease]
             }
             Shape::OverrideOptions => &[MaxDebt, Comment, Owner, Expires],
         }
@@ -107,6 +107,8 @@ pub(super) struct Entry<'e> {
     pub(super) algorithm: Option<FileAlgorithm>,
     pub(super) options: EntryOptions,
     pub(super) shadow: Option<Box<Entry<'e>>>,
+    /// The floors that were read, each with its line.
+    pub(super) floors: Vec<(u64, Box<str>, Floor)>,
 }
 
 impl<'e> Entry<'e> {
@@ -131,6 +133,7 @@ impl<'e> Entry<'e> {
             algorithm: None,
             options: EntryOptions::default(),
             shadow: None,
+            floors: Vec::new(),
         }
     }
 

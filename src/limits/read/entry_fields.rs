@@ -77,6 +77,7 @@ impl<'t> Walk<'_, 't> {
                 entry.shadow = Some(Box::new(shadow));
                 return walked;
             }
+            Value::Map if field == Field::Floors => return self.floors(entry, at_field),
             Value::Scalar(scalar) => {
                 let read = read_scalar(entry, field, &scalar, self.names.algorithms());
                 if let Err(reason) = read {

@@ -31,6 +31,7 @@ pub(super) enum Field {
     Shadow,
     MaxDebt,
     MaxKeys,
+    Floors,
     Unlimited,
     Shared,
     OnError,
@@ -48,7 +49,7 @@ const DURATION: &str = "a duration such as 60s, 180m or 1h30m";
 
 /// Each field with its name and its allowed values, for messages. In the order of the variants.
 #[rustfmt::skip]
-const FIELDS: [(Field, &str, &str); 29] = [
+const FIELDS: [(Field, &str, &str); 30] = [
     (Field::Burst, "burst", WHOLE),
     (Field::Count, "count", WHOLE),
     (Field::Period, "period", DURATION),
@@ -69,6 +70,7 @@ const FIELDS: [(Field, &str, &str); 29] = [
     (Field::Shadow, "shadow", "a map of numbers, as an override has them,"),
     (Field::MaxDebt, "max_debt", "a whole number from 0"),
     (Field::MaxKeys, "max_keys", WHOLE),
+    (Field::Floors, "floors", "a map of names with units or percentages, such as {batch: 50%},"),
     (Field::Unlimited, "unlimited", "true"),
     (Field::Shared, "shared", "local, leased or exact"),
     (Field::OnError, "on_error", "deny, allow or local"),

@@ -10,6 +10,7 @@ mod entry_fields;
 mod entry_options;
 mod faults;
 mod fields;
+mod floors;
 mod ids;
 mod limit;
 mod names;

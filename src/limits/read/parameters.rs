@@ -26,7 +26,8 @@ impl<'t> Walk<'_, 't> {
         't: 'e,
     {
         let at_field = at.key(&key);
-        let is_of_default = |field| field == Field::MaxKeys || SHARING.contains(&field);
+        let is_of_default =
+            |field| matches!(field, Field::MaxKeys | Field::Floors) || SHARING.contains(&field);
         if Field::from_name(&key).is_some_and(is_of_default) && entry.shape.is_override() {
             let message = "not in an override: it belongs to the limit's default";
             self.fault(line, &at_field, message);

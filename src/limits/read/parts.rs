@@ -42,6 +42,7 @@ pub(crate) fn read_limit_options<'t>(
             shadow: shadow.flatten(),
             max_debt,
             max_keys: entry.max_keys(),
+            floors: walk.floors_of(entry, None, at),
             sharing: sharing::given(entry),
         };
         for fault in sharing_faults(&options, None) {

@@ -116,6 +116,9 @@ impl LimitsBuilder {
         if let Some(fault) = sharing_faults(&options, limit.as_ref()).into_iter().next() {
             return Err(limit_error(fault));
         }
+        if let Some((_, text)) = options.floors.faults(limit.as_ref()).into_iter().next() {
+            return Err(Error::new(ErrorKind::Limit, format!("{name}: {text}")));
+        }
         let name_error = |text| Error::new(ErrorKind::Name, text);
         let index = self.declare(name, format).map_err(name_error)?;
         self.check_algorithm(index, limit.as_ref())?;
@@ -284,9 +287,7 @@ impl LimitsBuilder {
     /// Makes `name` known with the format of its ids. An error is the text of a fault.
     pub(crate) fn declare(&mut self, name: &str, format: IdFormat) -> Result<LimitIndex, String> {
         if !names::is_valid_name(name) {
-            return Err(format!(
-                "invalid name {name:?}: a letter, then letters, digits, '_', '.' or '-', at most 128 characters, is allowed"
-            ));
+            return Err(format!("invalid name {name:?}: {} is allowed", names::ALLOWED));
         }
         if name == names::STORE {
             return Err(names::STORE_IS_RESERVED.into());

@@ -99,6 +99,7 @@ fn explain_entry(
         sharing: limit.entry().options.sharing,
         shadow: limit.shadow().cloned(),
         max_debt: limit.max_debt(),
+        floors: limit.floors().map(|(name, floor)| (name.to_owned(), floor)).collect(),
         comment: None,
         owner: None,
         last_day: None,

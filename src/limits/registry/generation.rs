@@ -193,6 +193,7 @@ impl Entry {
             other.overrides.get(id).is_some_and(|others| given.line == others.line)
         };
         self.applies_as(other)
+            && self.options.floors == other.options.floors
             && self.location == other.location
             && self.notes == other.notes
             && self.overrides.iter().all(is_same_line)
@@ -215,7 +216,7 @@ impl Entry {
         self.name == other.name
             && self.format == other.format
             && self.default == other.default
-            && self.options == other.options
+            && self.options.charge_as(&other.options)
             && self.overrides.len() == other.overrides.len()
             && self.overrides.iter().all(is_same)
     }

@@ -3,6 +3,7 @@
 mod builder;
 mod entries;
 mod explain;
+mod floors;
 mod generation;
 mod lookup;
 mod parts;

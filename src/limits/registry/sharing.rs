@@ -259,6 +259,13 @@ pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> V
         if options.shadow.is_some() {
             fault("shadow", "a shared limit has no shadow limit".into());
         }
+        if !options.floors.is_empty() {
+            fault(
+                "floors",
+                "a shared limit has no floors: a store decides no spend that must leave units"
+                    .into(),
+            );
+        }
         if options.max_keys.is_some() {
             fault("max_keys", "a shared limit has its buckets in the store".into());
         }

@@ -52,7 +52,8 @@ use source::Source;
 ///
 /// A default may also have a [`mode`](crate::limits::LimitMode), `enforce` or `shadow`; if it is enforced, a `shadow`
 /// limit, which only counts the calls that it would deny; a `max_debt`, the units that a bucket may owe beyond its
-/// burst; and [`max_keys`](crate::limits::LimitOptions::max_keys), its own part of the limiter's. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
+/// burst; [`max_keys`](crate::limits::LimitOptions::max_keys), its own part of the limiter's; and
+/// [`floors`](crate::docs::limits_files#floors), the units that calls with a priority leave. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
 /// through the end of that day, UTC. In a list, an id may have its own comment, owner and day, which take precedence
 /// over the list's. `unlimited: true` in place of the parameters [lifts the
 /// limit](crate::docs::limits_files#no-limit-for-an-id) for the override's ids:

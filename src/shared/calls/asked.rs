@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::batch::prepared::Trial;
 use crate::limiter::batch::{MemberMode, Prepared};
-use crate::limiter::handle::{Call, KeyedLimit};
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
 use crate::shared::calls::lease::LeasedMember;
@@ -164,18 +164,15 @@ impl Counted {
             Trial::Nothing => false,
             Trial::ShadowMode { is_above } => is_above || !decision.allowed(),
             // A shadow limit tries other numbers, and has no blocks.
-            Trial::ShadowBeside if decision.blocked() => false,
-            Trial::ShadowBeside => {
-                let demand = Demand { cost: self.cost, leave: self.leave };
-                let call = match self.mode {
-                    MemberMode::CheckOnly => Call::CheckLeaving(&demand),
-                    _ => Call::SpendLeaving(&demand),
-                };
-                inner.in_shadow(key, self.factor, call, inner.clock.now_ns())
+            Trial::ShadowBeside { .. } if decision.blocked() => false,
+            Trial::ShadowBeside { percent } => {
+                let demand = (Demand { cost: self.cost, leave: self.leave }, percent);
+                let (spends, now_ns) = (self.mode != MemberMode::CheckOnly, inner.clock.now_ns());
+                inner.in_shadow_leaving(key, self.factor, demand, spends, now_ns)
             }
         };
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
-        let is_in_shadow = self.trial == Trial::ShadowBeside && !would_deny && !decision.blocked();
+        let is_in_shadow = self.trial.is_beside() && !would_deny && !decision.blocked();
         let Some(stripes) = &handle.stripes else { return is_in_shadow };
         if self.is_leased && (is_denied || decision.allowed()) {
             stripes.count_by_lease(decision.allowed());

@@ -86,6 +86,7 @@ impl Oracle {
         let mut limited: Vec<LimitedMember> = Vec::new();
         for (position, &(call, mode)) in members.iter().enumerate() {
             let Some(rule) = self.rule(call) else { continue };
+            let call = self.with_floor(rule, call);
             let is_shadow = self.terms.is_shadow(call.limit);
             // A call by hand leaves no units.
             let by_hand = match what {

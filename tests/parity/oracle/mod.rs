@@ -7,8 +7,10 @@ mod debt;
 
 use std::collections::BTreeMap;
 
+use tollgate::limits::Floor;
 use tollgate::reload::CarryOver;
 
+use super::call::OF_FLOOR;
 use super::ops::{Call, ONE};
 use super::spec::{KNOWN, Numbers, Over, Sharing, Spec};
 use bucket::{Figures, Rule, State};
@@ -368,11 +370,26 @@ impl Oracle {
         (answer, units)
     }
 
+    /// The call with the units that its priority leaves of a rule.
+    pub(crate) fn with_floor(&self, rule: Rule, call: Call) -> Call {
+        let floor = self.terms.spec.limit(call.limit).map(|limit| limit.floor);
+        match floor.filter(|_| call.leave == OF_FLOOR) {
+            None => call,
+            Some(Floor::Units(units)) => Call { leave: units, ..call },
+            Some(Floor::Percent(percent)) => {
+                let hundredths = rule.most() * i128::from(percent);
+                Call { leave: ((hundredths + 99) / 100) as u64, ..call }
+            }
+            Some(other) => unreachable!("{other:?}"),
+        }
+    }
+
     /// Answers a call for one bucket.
     pub(crate) fn call(&mut self, kind: CallKind, call: Call) -> Result<Answer, CallError> {
         let Some(rule) = self.rule(call).filter(|_| self.enabled) else {
             return Ok(Answer::UNLIMITED);
         };
+        let call = self.with_floor(rule, call);
         let is_shadow = self.terms.is_shadow(call.limit);
         let takes_any = matches!(kind, CallKind::Reset | CallKind::SpendUpTo | CallKind::Drain);
         let is_above = !takes_any && call.needed() > rule.most();

@@ -306,3 +306,29 @@ Own: changed
 ";
     assert!(exact.contains(part), "{exact}");
 }
+
+#[test]
+fn floors_are_compared() {
+    let dir = Sandbox::new();
+    let own = |burst: u64, floors: &str| {
+        format!("Own: {{burst: {burst}, count: 1, period: 1s, id: string{floors}}}\n")
+    };
+    dir.put("none.yml", own(5, ""));
+    dir.put("old.yml", own(5, ", floors: {batch: 50%, reports: 2}"));
+    dir.put("new.yml", own(5, ", floors: {batch: 30%, reports: 2}"));
+    dir.put("large.yml", own(6, ", floors: {batch: 30%}"));
+    let changed = "\
+Own: changed
+  floors batch 50%, reports 2 -> batch 30%, reports 2
+  for everyone
+";
+    assert_eq!(diff(&dir, "old.yml new.yml"), changed);
+    assert!(diff(&dir, "none.yml old.yml").contains("  floors none -> batch 50%, reports 2\n"));
+    let large = diff(&dir, "new.yml large.yml");
+    let part = "\
+  floors batch 30%, reports 2 -> batch 30%
+  for everyone without an override; mode, max_debt, floors and the words of sharing for everyone
+";
+    assert!(large.contains(part), "{large}");
+    assert_eq!(diff(&dir, "old.yml old.yml"), "no differences\n");
+}

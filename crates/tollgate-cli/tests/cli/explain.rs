@@ -255,3 +255,28 @@ fn permits_are_explained_and_compared() {
     let ran = dir.run("replay --limits a.yml --log log --rule Streams=client");
     assert!(ran.stderr.contains("Streams counts what is in flight, not units"), "{ran:?}");
 }
+
+#[test]
+fn floors_are_shown_in_units_of_the_limit() {
+    let dir = Sandbox::new();
+    let floors = "floors: {batch: 45%, reports: 3}";
+    dir.put(
+        "f.yml",
+        format!(
+            "F: {{burst: 10, count: 1, period: 1s, id: string, {floors}}}\n\
+             F:x: {{burst: 1001, count: 1, period: 1s}}\nF:off: {{unlimited: true}}\n"
+        ),
+    );
+    for (id, shown) in [
+        ("y", "batch 45% (5), reports 3"),
+        ("x", "batch 45% (451), reports 3"),
+        ("off", "batch 45%, reports 3"),
+    ] {
+        let ran = dir.run(&format!("explain --limits f.yml F {id}"));
+        assert!(ran.stdout.contains(&format!("\nfloors: {shown}\n")), "{ran:?}");
+    }
+    let found = dir.run("explain --limits f.yml F y --json").json();
+    assert_eq!(found["floors"], serde_json::json!({"batch": "45%", "reports": 3}));
+    let none = dir.run("explain --limits limits.yml A y");
+    assert!(!none.stdout.contains("floors"), "{none:?}");
+}

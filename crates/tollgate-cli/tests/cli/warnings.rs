@@ -80,3 +80,22 @@ fn invalid_days_are_wrong_arguments() {
     assert_eq!(ran.status, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("--today"), "{ran:?}");
 }
+
+#[test]
+fn floors_above_an_overrides_burst_are_warned_of() {
+    let dir = Sandbox::new();
+    dir.put(
+        "f.yml",
+        "F: {burst: 10, count: 1, period: 1s, id: string, floors: {batch: 5, half: 50%}}\n\
+         F:x: {burst: 5, count: 1, period: 1s}\n",
+    );
+    let ran = dir.run("validate f.yml --today 2026-11-01");
+    let warning = "warning: f.yml:2: F:x: the override of x has no units for calls with these priorities, because their floors are not below its burst 5: batch: 5\n";
+    assert!(ran.status == Some(0) && ran.stderr.ends_with(warning), "{ran:?}");
+    let listed = dir.run("validate f.yml --today 2026-11-01 --json").json();
+    assert_eq!(listed["warnings"][1]["kind"], "floor");
+    dir.put("bad.yml", "F: {burst: 10, count: 1, period: 1s, id: string, floors: {batch: 11}}\n");
+    let ran = dir.run("validate bad.yml");
+    let fault = "bad.yml:1: F.floors.batch: invalid floor 11: at most 10, the burst, is allowed\n";
+    assert_eq!((ran.status, &*ran.stderr), (Some(1), fault));
+}

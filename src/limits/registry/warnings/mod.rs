@@ -1,9 +1,10 @@
 //! Warns of overrides that are valid and probably a mistake: they have ended, change nothing, are stricter than the
-//! default, have ids that look like others, are for one IPv6 address, or for a name below a registered domain. Warns of shared
+//! default, leave no units to calls with a priority, have ids that look like others, are for one IPv6 address, or for a name below a registered domain. Warns of shared
 //! limits that calls cannot use, or not in full.
 
 #[cfg(feature = "boulder")]
 mod below_domain;
+mod floors;
 mod one_address;
 mod unusual_ids;
 
@@ -89,6 +90,8 @@ pub enum WarningKind {
     /// `one-address`: its id is one IPv6 address, and the HTTP layer counts clients by their networks. Calls with the address
     /// itself find it, and so does a layer with `ClientAddress::ipv6_prefix(128)`.
     OneAddress,
+    /// `floor`: a floor in units is not below its burst, so calls with that [priority](crate::KeyedLimit::priority) fail.
+    Floor,
     /// `below-domain`: its id is a name below a registered domain, under a limit that counts by the domain, so it applies to no
     /// call. Boulder takes such an entry, too.
     BelowDomain,
@@ -108,6 +111,7 @@ impl fmt::Display for WarningKind {
             WarningKind::NoStore => "no-store",
             WarningKind::Leased => "leased",
             WarningKind::OneAddress => "one-address",
+            WarningKind::Floor => "floor",
             WarningKind::BelowDomain => "below-domain",
             WarningKind::Unnormalized => "unnormalized",
         })
@@ -281,6 +285,7 @@ impl OverrideEntry<'_> {
                 let text = format!("is stricter than the default: {}", stricter.join("; "));
                 found.push((WarningKind::Stricter, text));
             }
+            found.extend(self.above_burst().map(|text| (WarningKind::Floor, text)));
         }
         found
     }
