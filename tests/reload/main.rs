@@ -8,6 +8,7 @@ mod denied;
 mod expiry;
 mod factors;
 mod names;
+mod networks;
 mod overrides;
 mod removal;
 mod returns;
