@@ -88,7 +88,7 @@ fn addresses_in_networks_keep_their_debts() {
                 assert!(limiter.blocks().iter().all(|it| it.limit == "A" && it.id == "10.2.0.9"));
                 let a = limiter.limit("A").unwrap();
                 let is_blocked = a.spend("10.2.0.9", 1).unwrap().blocked();
-                assert_eq!(is_blocked, wanted[0].is_some(), "{engine:?} {after:?}");
+                assert!(is_blocked, "{engine:?} {after:?}");
             }
             // A known bucket under the default is not charged for an address in a network.
             let a = third.limit("A").unwrap();
