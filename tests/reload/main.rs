@@ -3,6 +3,7 @@
 #[cfg(feature = "boulder")]
 mod accounts;
 mod at_once;
+mod chosen_networks;
 mod debts;
 mod denied;
 mod expiry;
