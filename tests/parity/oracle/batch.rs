@@ -3,7 +3,7 @@
 use tollgate::batch::MemberMode;
 
 use super::bucket::{Figures, Rule};
-use super::{Answer, CallError, CallKind, Oracle, key_of};
+use super::{Answer, CallError, CallKind, Oracle};
 use crate::ops::{BatchCall, Call};
 
 /// A member to which a limit applies.
@@ -131,7 +131,7 @@ impl Oracle {
                 |member: &&LimitedMember| member.mode != MemberMode::CheckOnly && !member.blocked;
             for member in limited.iter().filter(is_charged) {
                 let (state, _) = self.ask(CallKind::Spend, member.rule, member.call);
-                self.store(key_of(member.call), state);
+                self.store(self.key_of(member.call), state);
             }
         }
         answer
@@ -149,7 +149,7 @@ impl Oracle {
                 _ => (CallKind::Reset, member.call),
             };
             let (state, figures) = self.ask(kind, member.rule, call);
-            self.store(key_of(member.call), state);
+            self.store(self.key_of(member.call), state);
             (member.figures, member.can_be_denial, member.blocked) =
                 (figures, kind == CallKind::Check, false);
         }
