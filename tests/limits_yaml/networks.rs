@@ -152,3 +152,22 @@ fn an_ended_network_is_left_out() {
     let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_910_400);
     assert_eq!(burst(&limits.valid_at(now), "10.2.0.1"), Some(1));
 }
+
+#[test]
+fn limits_have_a_number_of_networks() {
+    const MOST: usize = 65_536;
+    let line = |at: usize| format!("  - 10.{}.{}.{}/31\n", at >> 15, at >> 7 & 255, at << 1 & 255);
+    let list = |networks: usize| {
+        let ids: String = (0..networks).map(line).collect();
+        format!("- Own:\n  burst: 2\n  count: 1\n  period: 1s\n  ids:\n{ids}")
+            .replace("\n  ", "\n    ")
+    };
+    let limits = read_both(OWN, &list(MOST)).unwrap();
+    assert_eq!((limits.overrides(), burst(&limits, "10.1.255.255")), (MOST, Some(2)));
+    let error = read_both(OWN, &list(MOST + 1)).unwrap_err();
+    let fault = strip(&error, "<overrides>");
+    assert_eq!(
+        fault,
+        ["65542: [0].Own.ids[65536]: one network more than 65536, the most of all limits together"]
+    );
+}

@@ -83,7 +83,9 @@ impl Limits {
         now_ns: u64,
     ) -> Option<Applying<'l, 'i>> {
         let (mut key, mut entry) = (key, self.entry(key.limit));
-        if let Some(of_network) = entry.limit_of_network(key.id, now_ns) {
+        if !entry.overrides.is_empty()
+            && let Some(of_network) = entry.limit_of_network(key.id, now_ns)
+        {
             key.limit = of_network?;
             entry = self.entry(key.limit);
         }

@@ -135,7 +135,9 @@ impl LimitsBuilder {
             return Err(NOT_SHARED.into());
         }
         if self.limits.networks >= MAX_NETWORKS {
-            return Err(format!("one network more than {MAX_NETWORKS}, the most of all limits"));
+            return Err(format!(
+                "one network more than {MAX_NETWORKS}, the most of all limits together"
+            ));
         }
         Ok(())
     }
