@@ -119,7 +119,7 @@ impl Terms {
     fn given(&self, limit: usize, now: i128, is: impl Fn(&Over) -> bool) -> Option<(usize, &Over)> {
         let spec = self.spec.limit(limit)?;
         let mut all = spec.overrides.0.iter().enumerate();
-        all.find(|(at, over)| !self.ends[limit][*at].is_some_and(|end| end <= now) && is(over))
+        all.find(|(at, over)| self.ends[limit][*at].is_none_or(|end| end > now) && is(over))
     }
 
     fn own_override(&self, limit: usize, id: usize, now: i128) -> Option<(usize, &Over)> {
