@@ -310,7 +310,13 @@ impl ClientAddress {
     /// assert_eq!(clients.of(&HeaderMap::new(), &extensions), Ok(IpAddr::from([192, 0, 2, 7])));
     /// ```
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Result<IpAddr, ClientError> {
-        self.find(self.peer(extensions), headers)
+        let peer = self.peer(extensions);
+        if self.trusted.is_empty()
+            && let Some(Peer::Address(client @ IpAddr::V4(_))) = peer
+        {
+            return Ok(client); // as `find` would
+        }
+        self.find(peer, headers)
     }
 
     /// Finds the client's own address, like [`find_exact`](ClientAddress::find_exact).

@@ -66,7 +66,7 @@ pub enum QuotaUnit {
     Requests,
     /// `content-bytes`: bytes of the content of requests or responses.
     ContentBytes,
-    /// `concurrent-requests`: requests that are under way, such as those of a custom algorithm.
+    /// `concurrent-requests`: requests that are under way, as a rule [in flight](crate::http::Rule::in_flight) counts them.
     ConcurrentRequests,
 }
 

@@ -82,6 +82,16 @@ impl Gate {
     }
 }
 
+#[tokio::test]
+async fn in_flight_fields_count_concurrent_requests() {
+    let gate = Gate::new();
+    let layer = RateLimitLayer::builder(&gate.limiter).rule(gate.streams()).build().unwrap();
+    let service = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
+    let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
+    let policy = &response.headers()["ratelimit-policy"];
+    assert_eq!(policy, r#""Streams";q=2;qu="concurrent-requests""#);
+}
+
 /// A body whose chunks come from a channel, and whose end is that of the channel, or trailers.
 struct Chunks {
     chunks: mpsc::Receiver<Result<Bytes, String>>,

@@ -313,6 +313,31 @@ fn a_batch_names_each_address_once() {
     }
 }
 
+/// A batch that waits has places in networks, and none where only a network has a limit of another algorithm.
+#[test]
+fn batches_wait_in_networks() {
+    for engine in ENGINES {
+        let (limiter, _hand) = limiter(with(NESTED), engine);
+        let a = limiter.limit("A").unwrap();
+        let members = [a.member("10.0.0.1").cost(20), a.member("10.1.0.1").cost(30)];
+        assert!(limiter.batch(&members).spend().unwrap().allowed());
+        let place = limiter.batch(&members).reserve(seconds(3600)).unwrap();
+        assert_eq!(place.wait(), seconds(3600), "{engine:?}");
+        place.cancel();
+
+        let window = Limit::fixed_window(5, seconds(60)).unwrap();
+        let limits = Limits::builder().limit("W", IdFormat::IpAddress, None).unwrap();
+        let limits = limits.override_id("W", "10.0.0.0/8", window).unwrap().build();
+        let (limiter, _hand) = super::support::limiter(limits, engine);
+        let w = limiter.limit("W").unwrap();
+        let members = [w.member("10.0.0.1").cost(5), w.member("9.9.9.9")];
+        let wait = limiter.batch(&members).until_allowed(seconds(1), async |_: Duration| {});
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(wait).is_ok(), "{engine:?}");
+        assert_eq!(left(&w, "10.0.0.1"), Some(0), "{engine:?}");
+    }
+}
+
 /// The limit's mode and debt hold for its networks; its shadow limit is tried beside the default alone.
 #[test]
 fn options_of_a_limit_hold_in_networks() {

@@ -2,6 +2,7 @@
 
 #![cfg(not(tollgate_loom))]
 
+mod batches;
 mod dropped;
 mod goes_away;
 mod herd;

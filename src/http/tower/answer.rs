@@ -194,10 +194,9 @@ impl Rules {
 
     /// Charges a known bucket and records the decision with its limit in one look-up. `None`: nothing has changed.
     fn ask_known(&self, one: &MatchedRule<'_, '_>) -> Option<(Decision, Option<LimitDecision>)> {
-        let mut recorded = None;
-        let mut tell = |_, decision, limit: &Limit| recorded = one.record(decision, limit);
-        let decision = self.limiter.batch(&[one.member()]).spend_known(&mut tell)?;
-        Some((decision, recorded))
+        let record = |decision, limit: &Limit| one.record(decision, limit);
+        let is_plain = one.factor == Factor::ONE;
+        is_plain.then(|| one.rule.limit().spend_telling(&one.id(), one.cost, record)).flatten()
     }
 
     /// Looks the limit of a decision up, and records both.

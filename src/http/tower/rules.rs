@@ -132,7 +132,8 @@ impl Rule {
         Rule { shown_as: Some(name.into()), ..self }
     }
 
-    /// Sets the unit in which the rule's cost is counted, by default requests: `qu` of the current draft. With
+    /// Sets the unit in which the rule's cost is counted: `qu` of the current draft. The default is requests, of a rule
+    /// [in flight](Rule::in_flight) concurrent requests. With
     /// [`cost`](Rule::cost) in bytes it is [`QuotaUnit::ContentBytes`].
     pub fn unit(self, unit: QuotaUnit) -> Rule {
         Rule { unit, ..self }
@@ -403,7 +404,11 @@ impl ActiveRule {
             return Err(SetupError::new(text));
         }
         let policies = PolicyCache::new(rule.shown_as.as_deref().unwrap_or(rule.limit.name()))?;
-        let policies = policies.counting_in(rule.unit);
+        let unit = match rule.limit.counts_in_flight() {
+            true if rule.unit == QuotaUnit::default() => QuotaUnit::ConcurrentRequests,
+            _ => rule.unit,
+        };
+        let policies = policies.counting_in(unit);
         let keeps = rule.holds || rule.is_soft || rule.refunds.is_some() || rule.refunds_denials;
         Ok(ActiveRule { rule, keeps, policies })
     }

@@ -198,6 +198,9 @@ where
         let (parts, body) = request.into_parts();
         let on_response = state.before(&parts);
         let asked = state.rules.ask(&parts);
+        if on_response.is_none() && !state.permissive && is_done(&asked) {
+            return served(self.inner.call(Request::from_parts(parts, body)), None, None);
+        }
         self.go_on(asked, (parts, body), on_response)
     }
 }
@@ -263,6 +266,12 @@ impl<S: Clone> RateLimit<S> {
     fn release(&mut self) {
         self.inner = self.inner.clone();
     }
+}
+
+/// Returns whether the request is allowed, and its response is not changed.
+#[inline]
+fn is_done(asked: &Asked) -> bool {
+    matches!(asked, Ok((decision, None)) if decision.allowed())
 }
 
 /// Adds an outcome without limits to a decision that has none. The layer's function needs an outcome: it is called with the

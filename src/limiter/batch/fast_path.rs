@@ -7,7 +7,6 @@ use std::array;
 use std::cmp::Ordering;
 
 use crate::algorithm::Outcome;
-use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::{Gcra, GcraCharge};
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
@@ -15,7 +14,7 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::charge::return_charge;
-use crate::limiter::batch::member::{Member, Terms};
+use crate::limiter::batch::member::Member;
 use crate::limiter::reserve::Receipt;
 use crate::limiter::reserve::claim::Claim;
 use crate::limits::{Entry, with_plain_bytes};
@@ -79,7 +78,7 @@ fn spend_known<const N: usize>(
         return None;
     }
     for member in members {
-        if !is_plain(member) || member.handle.check_limiter(limiter).is_err() {
+        if !member.is_plain() || member.cost == 0 || member.handle.check_limiter(limiter).is_err() {
             return None;
         }
     }
@@ -245,12 +244,6 @@ fn find<'g>(
         None => entry.quick_limit_at(known.tag(), now_ns)?.rule().gcra()?,
     };
     (member.cost <= gcra.burst()).then_some(Found { known, entry, gcra })
-}
-
-/// Whether the member is charged by its limit alone, and can deny the batch.
-#[inline(always)]
-fn is_plain(member: &Member<'_>) -> bool {
-    matches!(member.terms, Terms::Default) && member.factor == Factor::ONE && member.cost > 0
 }
 
 /// Returns the members in the order of their keys. `None` if two of them name one bucket.

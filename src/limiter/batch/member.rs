@@ -172,6 +172,14 @@ impl<'a> Member<'a> {
     }
 }
 
+impl Member<'_> {
+    /// Whether the member is charged by its limit alone, and can deny the batch.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.terms, Terms::Default) && self.factor == Factor::ONE
+    }
+}
+
 impl KeyedLimit {
     /// Makes a member of a [batch](crate::Limiter::batch): check-and-spend, at a cost of 1.
     ///

@@ -10,6 +10,7 @@ mod estimate;
 mod fast_path;
 mod member;
 pub(crate) mod prepared;
+mod waiting;
 
 use smallvec::SmallVec;
 
@@ -176,20 +177,11 @@ impl<'a> Batch<'a> {
         &self,
         tell: &mut dyn FnMut(usize, Decision, &Limit),
     ) -> Result<Decision, Error> {
-        match self.spend_known(tell) {
+        let mut after = After { tell: Some(tell), keep: None };
+        match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
             Some(decision) => Ok(decision),
             None => self.spend_keeping(tell, |_| false, |_, _| ()),
         }
-    }
-
-    /// Like [`spend_telling`](Batch::spend_telling), if the fast path can decide the batch. `None`: nothing has changed.
-    #[cfg(feature = "tower")]
-    pub(crate) fn spend_known(
-        &self,
-        tell: &mut dyn FnMut(usize, Decision, &Limit),
-    ) -> Option<Decision> {
-        let mut after = After { tell: Some(tell), keep: None };
-        fast_path::spend(self.limiter, self.members, Some(&mut after))
     }
 
     /// Like [`spend`](Batch::spend), for callers that may return the charges later. Calls `tell`, in any order, for

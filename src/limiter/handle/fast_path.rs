@@ -2,7 +2,7 @@
 
 use super::{Call, KeyedLimit};
 use crate::algorithm::factor::Factor;
-use crate::algorithm::gcra::Gcra;
+use crate::algorithm::gcra::{Gcra, GcraCharge};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
@@ -148,26 +148,10 @@ impl KeyedLimit {
         let found = self.find(&guard, table, fingerprint, call, read_ns);
         match found {
             Some(Found { mut known, rule: FoundRule::Gcra(gcra), now_ns }) => {
-                let cost = call.cost();
-                // Compute the new word and store it by compare-and-swap, until no other call comes in between.
-                loop {
-                    let charge = gcra.charge(known.word(), now_ns, cost);
-                    let writes = call.is_spend() && cost > 0 && charge.is_allowed();
-                    if writes && !known.swap(charge.spent_ns) {
-                        if known.read_again() {
-                            continue;
-                        }
-                        break;
-                    }
+                if let Some(charge) = charge_known(&mut known, gcra, call, now_ns) {
                     let decision = gcra.decision(charge);
-                    if call.is_spend()
-                        && let Some(stripes) = &self.stripes
-                    {
-                        if charge.is_allowed() {
-                            stripes.count_allowed(&decision, gcra.burst(), cost);
-                        } else {
-                            self.count_denied(stripes, id, &decision, now_ns);
-                        }
+                    if call.is_spend() {
+                        self.count_known(gcra, id, call.cost(), &decision, now_ns);
                     }
                     return Ok(decision);
                 }
@@ -182,6 +166,48 @@ impl KeyedLimit {
         }
         drop(guard);
         self.call_off_fast_path(id, fingerprint, call, read_ns)
+    }
+
+    /// Spends units of a known bucket of gcra, and calls `tell` with the decision and the limit that has made it. `None`:
+    /// nothing has changed, and another call has to decide.
+    #[cfg(feature = "tower")]
+    pub(crate) fn spend_telling<R>(
+        &self,
+        id: &Id<'_>,
+        cost: u64,
+        tell: impl FnOnce(Decision, &Limit) -> R,
+    ) -> Option<(Decision, R)> {
+        let inner = &*self.limiter.inner;
+        let Store::LockFree(table) = &inner.store else { return None };
+        if !inner.is_enabled() || inner.blocks.is_any() {
+            return None;
+        }
+        let fingerprint =
+            crate::limits::with_plain_bytes(self.format, id, |id| self.fingerprint(id))?;
+        let guard = read()?;
+        let call = Call::Spend(cost);
+        let found = self.find(&guard, table, fingerprint, call, None)?;
+        let Found { mut known, rule: FoundRule::Gcra(gcra), now_ns } = found else { return None };
+        let entry = inner.view(&guard).generation.limits.entry(self.index);
+        let limit = entry.quick_limit_at(known.tag(), now_ns)?;
+        let decision = gcra.decision(charge_known(&mut known, gcra, call, now_ns)?);
+        if self.is_counting() {
+            crate::limits::with_plain_bytes(self.format, id, |id| {
+                self.count_known(gcra, id, cost, &decision, now_ns);
+            });
+        }
+        Some((decision, tell(decision, limit)))
+    }
+
+    /// Counts a spend from a known bucket of gcra, if calls are counted.
+    #[inline(always)]
+    fn count_known(&self, gcra: &Gcra, id: &[u8], cost: u64, decision: &Decision, now_ns: u64) {
+        let Some(stripes) = &self.stripes else { return };
+        if decision.allowed() {
+            stripes.count_allowed(decision, gcra.burst(), cost);
+        } else {
+            self.count_denied(stripes, id, decision, now_ns);
+        }
     }
 
     /// Finds a key that the lock-free table knows, if the call needs nothing but the key's bucket. `None`: the slow path
@@ -292,5 +318,27 @@ impl KeyedLimit {
         let fingerprint = self.fingerprint(id);
         self.limiter.inner.store.prefetch(fingerprint);
         fingerprint
+    }
+}
+
+/// Computes the new word of a known bucket and stores it by compare-and-swap, until no other call comes in between. `None`
+/// if the cell has died or moved.
+#[inline(always)]
+fn charge_known(
+    known: &mut Known<'_>,
+    gcra: &Gcra,
+    call: Call<'_>,
+    now_ns: u64,
+) -> Option<GcraCharge> {
+    let cost = call.cost();
+    loop {
+        let charge = gcra.charge(known.word(), now_ns, cost);
+        let writes = call.is_spend() && cost > 0 && charge.is_allowed();
+        if !writes || known.swap(charge.spent_ns) {
+            return Some(charge);
+        }
+        if !known.read_again() {
+            return None;
+        }
     }
 }

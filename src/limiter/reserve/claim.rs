@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;
-use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
 use crate::core::generation::Generation;
@@ -21,6 +20,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::other_handles::needs_store;
+use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
 use crate::limits::{Applying, Id, Limits, Scratch};
 use crate::observe::tally::Tally;
 use crate::store::key::{Key, KeyRef, LimitTag};
@@ -58,17 +58,6 @@ pub(crate) struct ClaimedBy {
     generation: u64,
 }
 
-/// What a call claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// The units, if they are there now.
-    Now,
-    /// As `Now`, for a caller that will ask again: a denial is not counted.
-    NowOrLater,
-    /// A place that is granted within `at_most_ns`.
-    Place { at_most_ns: u64 },
-}
-
 /// The result of a call that may charge.
 pub(super) struct Claimed {
     pub(super) decision: Decision,
@@ -78,6 +67,10 @@ pub(super) struct Claimed {
     pub(super) charge: Option<Charge>,
     pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
+    /// The time in front of a place in which the bucket is idle, because the place is not granted before a given time.
+    pub(super) idle_ns: u64,
+    /// The burst of the limit, and the decision as it is counted.
+    pub(super) counted: (u64, Decision),
     /// Whether the limit has a shadow limit that must be charged as well.
     has_shadow: bool,
 }
@@ -102,6 +95,8 @@ impl Claimed {
         charge: None,
         refused: None,
         is_in_shadow_mode: false,
+        idle_ns: 0,
+        counted: (0, Decision::UNLIMITED),
         has_shadow: false,
     };
 
@@ -112,6 +107,17 @@ impl Claimed {
 }
 
 impl KeyedLimit {
+    /// Whether the limit that applies to the id has places, or none applies.
+    pub(crate) fn has_places(&self, id: Id<'_>) -> Result<bool, Error> {
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        Ok(self.limiter.inner.with_view(|view| {
+            let key = KeyRef { limit: self.index, id };
+            let applies = view.generation.limits.applying(key, view.limits_now_ns());
+            Ok(applies.is_none_or(|applying| applying.limit.rule().gcra().is_some()))
+        }))
+    }
+
     /// Charges `cost` units to the id's bucket as it is wanted, and counts the call. With a cost of 0 it charges nothing. A
     /// limit in shadow mode is charged by a plain spend.
     pub(super) fn claim(
@@ -158,7 +164,7 @@ impl KeyedLimit {
         if entry.is_shared() {
             return Ok(Err(needs_store(&entry.name)));
         }
-        if matches!(wanted, Wanted::Place { .. }) && limit.rule().gcra().is_none() {
+        if wanted.place().is_some() && limit.rule().gcra().is_none() {
             let algorithm = limit.rule().name();
             return Ok(Ok(Claimed::refused(Refused::NoPlaces { algorithm })));
         }
@@ -168,16 +174,16 @@ impl KeyedLimit {
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
-        let mut refused = None;
+        let (mut refused, mut idle_ns) = (None, 0);
         let mut spent = match view.blocked_ns(&store_key, now_ns) {
             Some(left_ns) => {
                 refused = Some(Refused::Blocked { left_ns });
                 Spent::nothing(view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?)
             }
-            None if is_in_shadow_mode => {
-                spend(view, &store_key, limit, charged, now_ns, Wanted::Now)?
+            None => {
+                let wanted = if is_in_shadow_mode { Wanted::Now } else { wanted };
+                spend(view, &store_key, (limit, charged), now_ns, wanted, &mut idle_ns)?
             }
-            None => spend(view, &store_key, limit, charged, now_ns, wanted)?,
         };
         let is_denied = !spent.decision.allowed();
         let would_deny = is_above || is_denied;
@@ -197,7 +203,7 @@ impl KeyedLimit {
             true => look_at(view, &store_key, limit, now_ns).unwrap_or(spent.decision).in_shadow(),
             false => spent.decision,
         };
-        if counted.allowed() || wanted != Wanted::NowOrLater {
+        if wanted.is_counted(counted.allowed()) {
             self.count(key.id, limit, if would_deny { 0 } else { cost }, &counted, now_ns);
         }
         Ok(Ok(Claimed {
@@ -208,6 +214,8 @@ impl KeyedLimit {
             )),
             charge: spent.charge,
             is_in_shadow_mode,
+            idle_ns,
+            counted: (limit.burst(), counted),
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))
                 && (wanted != Wanted::NowOrLater || !is_denied),
@@ -216,67 +224,16 @@ impl KeyedLimit {
     }
 }
 
-/// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`.
-fn spend(
-    view: LimitsView<'_>,
-    key: &StoreKey<'_>,
-    limit: &Limit,
-    cost: u64,
-    now_ns: u64,
-    wanted: Wanted,
-) -> Result<Spent, Outdated> {
-    let (at_most_ns, gcra) = match (wanted, limit.rule().gcra()) {
-        (Wanted::Place { at_most_ns }, Some(gcra)) => (at_most_ns, gcra),
-        _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
-        _ => return view.spend(key, limit, cost.into(), now_ns),
-    };
-    if cost == 0 {
-        let decision = look_at(view, key, limit, now_ns)?;
-        let wait_ns = if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
-        return Ok(Spent::nothing(place_in(wait_ns, at_most_ns)));
-    }
-    if let Some(place) = view.take_vacant(key, gcra, cost, now_ns, at_most_ns)? {
-        let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns());
-        let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
-        let outcome = Outcome { word: Some(place.end_ns), decision };
-        return Ok(Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell));
-    }
-    view.charge(key, limit, now_ns, |word, at_ns| match gcra.reserve(word, at_ns, cost) {
-        Some(new) => {
-            // The decision's wait counts from `at_ns`, which may be after `now_ns`; the caller's from `now_ns`.
-            let at_most_ns = at_most_ns.saturating_sub(at_ns - now_ns);
-            let decision = place_in(new.at_ns - at_ns, at_most_ns);
-            Outcome { word: decision.allowed().then_some(new.word), decision }
-        }
-        None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
-    })
-}
-
-/// The wait for a place that no clock reaches: the longest wait for one is 2^62 ns.
-const TOO_FAR_NS: u64 = u64::MAX;
-
-/// The decision about a place that is granted in `wait_ns`.
-fn place_in(wait_ns: u64, at_most_ns: u64) -> Decision {
-    Decision::new(wait_ns <= at_most_ns, (0, 1), wait_ns, 0)
-}
-
-/// Decides a check at a cost of 0.
-fn look_at(
-    view: LimitsView<'_>,
-    key: &StoreKey<'_>,
-    limit: &Limit,
-    now_ns: u64,
-) -> Result<Decision, Outdated> {
-    view.look(key, (limit, Demand::NOTHING), now_ns, |word, at_ns| {
-        limit.rule().spend(word, at_ns, 0)
-    })
-}
-
 impl ClaimedBy {
     #[inline]
     pub(crate) fn new(limiter: &Limiter, view: LimitsView<'_>) -> ClaimedBy {
         let Generation { limits, number, .. } = view.generation;
         ClaimedBy { limiter: limiter.clone(), limits: limits.clone(), generation: *number }
+    }
+
+    /// Whether both are the same limits of the same limiter.
+    pub(super) fn is_same(&self, other: &ClaimedBy) -> bool {
+        Arc::ptr_eq(&self.limits, &other.limits)
     }
 
     /// Reads the limiter's clock.
@@ -353,8 +310,7 @@ impl Claim {
         Claim { position: position as u32, ..self }
     }
 
-    #[allow(dead_code, reason = "for optional parts")]
-    pub(super) fn set_position(&mut self, position: usize) {
+    pub(crate) fn set_position(&mut self, position: usize) {
         self.position = position as u32;
     }
 
@@ -462,9 +418,14 @@ impl Claim {
         let _ = inner.in_shadow_capped(charged, self.factor, call, now_ns);
     }
 
-    /// Cancels the reservation that has made the charge `charge` and is granted at `granted_at_ns`: see
+    /// Cancels the reservation that has made the charge `charge`, is granted at `granted_at_ns`, and has `idle_ns` in front: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
-    pub(super) fn cancel(&self, by: &ClaimedBy, charge: Charge, granted_at_ns: u64) {
+    pub(super) fn cancel(
+        &self,
+        by: &ClaimedBy,
+        charge: Charge,
+        (granted_at_ns, idle_ns): (u64, u64),
+    ) {
         let now_ns = by.now_ns();
         let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         // A place that was granted at once is a spend, also if the clock has gone back since.
@@ -472,7 +433,8 @@ impl Claim {
             return self.give_back(by, self.cost);
         }
         // The mark of a place is the interval by which it was charged.
-        let (end_ns, length_ns) = (charge.word, self.mark.0.saturating_mul(self.cost));
+        let units_ns = self.mark.0.saturating_mul(self.cost);
+        let (end_ns, length_ns) = (charge.word, units_ns.saturating_add(idle_ns));
         let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
         let is_vacated = charged.vacate(inner, self.key.as_ref(), place, now_ns);
         if is_vacated && self.is_in_shadow {

@@ -56,6 +56,15 @@ pub enum ReserveError {
 
 impl ReserveError {
     /// Says why a call was denied.
+    /// Explains the denial of a batch for which no wait helps in time.
+    pub(crate) fn of_batch(denial: Decision) -> ReserveError {
+        match (denial.blocked(), denial.out_of_room()) {
+            (true, _) => ReserveError::Blocked { left: denial.retry_in() },
+            (_, true) => ReserveError::NoRoom,
+            _ => ReserveError::NotInTime { needed: denial.retry_in() },
+        }
+    }
+
     pub(super) fn from_denial(refused: Option<Refused>, decision: Decision) -> ReserveError {
         match refused {
             Some(Refused::Blocked { left_ns }) => {

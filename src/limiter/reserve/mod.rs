@@ -8,10 +8,12 @@ mod error;
 mod receipt;
 mod reservation;
 pub(crate) mod until;
+pub(crate) mod wanted;
 #[cfg(all(test, not(tollgate_loom)))]
 mod wrapped;
 
 pub use error::ReserveError;
 pub use receipt::Receipt;
 pub use reservation::Reservation;
+pub(crate) use reservation::TakenPlace;
 pub use until::{Parking, Timer, Waiting};

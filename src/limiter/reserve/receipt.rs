@@ -4,11 +4,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::core::view::LimitsView;
+use smallvec::SmallVec;
+
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Claims, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Claims};
+use crate::limiter::reserve::wanted::Wanted;
 use crate::limits::Id;
 
 /// Holds estimated charges, of one limit or of the members of a batch, to be [settled](Receipt::settle) by the actual costs.
@@ -39,6 +42,8 @@ pub struct Receipt {
     claims: Claims,
     /// The units of all charges.
     cost: u64,
+    /// Charges that were made under other limits, because a reload came in between.
+    later: Option<Box<Receipt>>,
 }
 
 impl KeyedLimit {
@@ -89,7 +94,7 @@ impl Receipt {
     #[inline]
     pub(crate) fn of_one(charged: Option<(ClaimedBy, Claim)>, cost: u64) -> Receipt {
         let (by, claim) = charged.unzip();
-        Receipt { by, claims: claim.into_iter().collect(), cost }
+        Receipt { by, claims: claim.into_iter().collect(), cost, later: None }
     }
 
     /// Takes the charge of a call for one limit, and its units.
@@ -101,7 +106,7 @@ impl Receipt {
     /// Holds no charge.
     #[inline]
     pub(crate) fn of_nothing() -> Receipt {
-        Receipt { by: None, claims: Claims::new(), cost: 0 }
+        Receipt { by: None, claims: Claims::new(), cost: 0, later: None }
     }
 
     /// Adds the charge of a member of a batch, which was made in this view.
@@ -115,11 +120,38 @@ impl Receipt {
     }
 
     /// Adds the charges of another receipt of the same batch.
-    #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn append(&mut self, mut other: Receipt) {
         self.cost = self.cost.saturating_add(other.cost);
         self.by = self.by.take().or(other.by.take());
         self.claims.append(&mut other.claims);
+    }
+
+    /// Holds the charges of two receipts for members of one batch.
+    pub(crate) fn joined(mut self, mut other: Receipt) -> Receipt {
+        match (&self.by, &other.by) {
+            (Some(own), Some(by)) if !own.is_same(by) => {
+                self.cost = self.cost.saturating_add(other.cost);
+                let later = self.later.take();
+                self.later = Some(Box::new(match later {
+                    Some(later) => later.joined(other),
+                    None => other,
+                }));
+                self
+            }
+            _ => {
+                let later = other.later.take();
+                self.append(other);
+                later.into_iter().fold(self, |all, later| all.joined(*later))
+            }
+        }
+    }
+
+    /// All charges, each with the limits under which it was made.
+    fn charges(&self) -> impl Iterator<Item = (&ClaimedBy, &Claim)> {
+        let parts = std::iter::successors(Some(self), |part| part.later.as_deref());
+        parts.flat_map(|part| {
+            part.by.iter().flat_map(|by| part.claims.iter().map(move |it| (by, it)))
+        })
     }
 
     /// Takes the charge of the member at `position`, as a receipt of its own.
@@ -128,7 +160,8 @@ impl Receipt {
         let at = self.claims.iter().position(|claim| claim.position() == position)?;
         let claim = self.claims.swap_remove(at);
         let cost = claim.cost();
-        Some(Receipt { by: self.by.clone(), claims: Claims::from_iter([claim]), cost })
+        let (by, claims) = (self.by.clone(), Claims::from_iter([claim]));
+        Some(Receipt { by, claims, cost, later: None })
     }
 
     /// Returns the charges, to mark those that have charged a shadow bucket as well.
@@ -144,10 +177,9 @@ impl Receipt {
     }
 
     /// Returns all units of all charges, the last one first, but for permits. A charge whose return panics stays.
-    #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_all(&self) {
-        let Some(by) = &self.by else { return };
-        for claim in self.claims.iter().rev().filter(|claim| !claim.is_of_permits) {
+        let units = self.charges().filter(|(_, claim)| !claim.is_of_permits);
+        for (by, claim) in units.collect::<SmallVec<[_; 8]>>().into_iter().rev() {
             // The others are returned, too. A second panic during unwinding would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back(by, claim.cost())));
         }
@@ -155,8 +187,13 @@ impl Receipt {
 
     /// The same charges, of the member at `position`.
     #[allow(dead_code, reason = "for optional parts")]
-    pub(crate) fn of_position(mut self, position: usize) -> Receipt {
-        self.claims.iter_mut().for_each(|claim| claim.set_position(position));
+    pub(crate) fn of_position(self, position: usize) -> Receipt {
+        self.of_positions(|_| position)
+    }
+
+    /// The same charges, of the members at the positions that `position` returns for theirs.
+    pub(crate) fn of_positions(mut self, position: impl Fn(usize) -> usize) -> Receipt {
+        self.claims.iter_mut().for_each(|claim| claim.set_position(position(claim.position())));
         self
     }
 
@@ -222,11 +259,11 @@ impl Receipt {
     /// assert_eq!(receipt.expect("allowed").settle(2).remaining(), Some(3));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
-    pub fn settle(mut self, actual: u64) -> Decision {
-        let Some(by) = &self.by else { return Decision::UNLIMITED };
-        self.claims.sort_unstable_by_key(Claim::position);
-        let units = self.claims.iter().filter(|claim| !claim.is_of_permits);
-        let settled = units.map(|claim| claim.settle(by, actual));
+    pub fn settle(self, actual: u64) -> Decision {
+        let units = self.charges().filter(|(_, claim)| !claim.is_of_permits);
+        let mut units: SmallVec<[_; 8]> = units.collect();
+        units.sort_unstable_by_key(|(_, claim)| claim.position());
+        let settled = units.iter().map(|(by, claim)| claim.settle(by, actual));
         settled.fold(Decision::UNLIMITED, Decision::stricter)
     }
 
@@ -262,7 +299,10 @@ impl Receipt {
     /// ```
     pub fn settle_member(&mut self, position: usize, actual: u64) -> Option<Decision> {
         let is_of = |claim: &Claim| claim.position() == position && !claim.is_of_permits;
-        let claim = self.claims.swap_remove(self.claims.iter().position(is_of)?);
+        let Some(at) = self.claims.iter().position(is_of) else {
+            return self.later.as_mut()?.settle_member(position, actual);
+        };
+        let claim = self.claims.swap_remove(at);
         self.by.as_ref().map(|by| claim.settle(by, actual))
     }
 }

@@ -4,10 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::spent::Charge;
+use crate::decision::Decision;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, Wanted};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
+use crate::limiter::reserve::wanted::Wanted;
 use crate::limits::Id;
 use crate::util::time::saturating_ns;
 
@@ -40,6 +42,10 @@ pub struct Reservation {
     pub(crate) cost: u64,
     /// By the limiter's clock.
     pub(crate) granted_at_ns: u64,
+    /// The idle time in front of the place: see [`Claimed`].
+    pub(crate) idle_ns: u64,
+    /// The places of a batch's other members.
+    pub(crate) others: Vec<Reservation>,
 }
 
 impl KeyedLimit {
@@ -83,26 +89,36 @@ impl KeyedLimit {
         cost: u64,
         at_most: Duration,
     ) -> Result<Reservation, ReserveError> {
-        self.reserve_id(id.into(), cost, at_most)
+        let now_ns = self.limiter.inner.clock.now_ns();
+        let wanted = Wanted::Place { at_most_ns: saturating_ns(at_most) };
+        Ok(self.reserve_as(id.into(), cost, now_ns, wanted)?.reservation)
     }
 
-    fn reserve_id(
+    /// Takes a place as it is wanted, as of `now_ns`.
+    pub(crate) fn reserve_as(
         &self,
         id: Id<'_>,
         cost: u64,
-        at_most: Duration,
-    ) -> Result<Reservation, ReserveError> {
-        let now_ns = self.limiter.inner.clock.now_ns();
-        let wanted = Wanted::Place { at_most_ns: saturating_ns(at_most) };
+        now_ns: u64,
+        wanted: Wanted,
+    ) -> Result<TakenPlace, ReserveError> {
         let claimed = self.claim(id, cost, now_ns, wanted)?;
         let Claimed { decision, claim, charge, refused, is_in_shadow_mode, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
-        if decision.allowed() {
-            let granted_at_ns = now_ns.saturating_add(wait_ns);
-            return Ok(Reservation { charged: claim, charge, cost, granted_at_ns });
+        if !decision.allowed() {
+            return Err(ReserveError::from_denial(refused, decision));
         }
-        Err(ReserveError::from_denial(refused, decision))
+        let (charged, granted_at_ns) = (claim, now_ns.saturating_add(wait_ns));
+        let (idle_ns, others) = (claimed.idle_ns, Vec::new());
+        let reservation = Reservation { charged, charge, cost, granted_at_ns, idle_ns, others };
+        Ok(TakenPlace { reservation, counted: claimed.counted })
     }
+}
+
+/// A place, and the burst of its limit and the decision about it as they are counted.
+pub(crate) struct TakenPlace {
+    pub(crate) reservation: Reservation,
+    pub(crate) counted: (u64, Decision),
 }
 
 impl Reservation {
@@ -110,7 +126,8 @@ impl Reservation {
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn granted(receipt: Receipt) -> Reservation {
         let (charged, cost) = receipt.into_one();
-        Reservation { charged, charge: None, cost, granted_at_ns: 0 }
+        let (charge, granted_at_ns, idle_ns, others) = (None, 0, 0, Vec::new());
+        Reservation { charged, charge, cost, granted_at_ns, idle_ns, others }
     }
 
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
@@ -133,7 +150,8 @@ impl Reservation {
     pub fn wait(&self) -> Duration {
         // Without a limit there is no wait.
         let now_ns = self.charged.as_ref().map_or(self.granted_at_ns, |(by, _)| by.now_ns());
-        Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns))
+        let own = Duration::from_nanos(self.granted_at_ns.saturating_sub(now_ns));
+        self.others.iter().map(Reservation::wait).fold(own, Duration::max)
     }
 
     /// The units that are reserved.
@@ -150,7 +168,7 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cost(&self) -> u64 {
-        self.cost
+        self.others.iter().map(Reservation::cost).fold(self.cost, u64::saturating_add)
     }
 
     /// Cancels the reservation.
@@ -186,8 +204,10 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(self) {
+        let time = (self.granted_at_ns, self.idle_ns);
+        self.others.into_iter().rev().for_each(Reservation::cancel);
         match (&self.charged, self.charge) {
-            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, self.granted_at_ns),
+            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, time),
             // A spend of which no more is known than its receipt.
             (Some((by, claim)), None) => claim.give_back(by, claim.cost()),
             (None, _) => {}
@@ -209,7 +229,8 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_receipt(self) -> Receipt {
-        Receipt::of_one(self.charged, self.cost)
+        let own = Receipt::of_one(self.charged, self.cost);
+        self.others.into_iter().map(Reservation::into_receipt).fold(own, Receipt::joined)
     }
 }
 

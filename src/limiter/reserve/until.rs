@@ -8,10 +8,11 @@ use std::time::Duration;
 use ahash::RandomState;
 
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claimed, Wanted};
+use crate::limiter::reserve::claim::Claimed;
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::reservation::Reservation;
+use crate::limiter::reserve::wanted::Wanted;
 use crate::limits::Id;
 use crate::util::time::{saturating_ns, share_of};
 
@@ -323,7 +324,7 @@ enum WaitState {
 
 /// What a caller that waits does next.
 #[allow(clippy::large_enum_variant, reason = "it is matched at once")]
-enum Next {
+pub(crate) enum Next {
     Sleep(Duration),
     Allowed(Receipt),
 }
@@ -404,7 +405,8 @@ impl Wait<'_, '_> {
 }
 
 /// A reservation that a caller waits for. Dropping it cancels the reservation.
-struct PendingPlace {
+#[derive(Default)]
+pub(crate) struct PendingPlace {
     /// `None` once it is a receipt.
     place: Option<Reservation>,
     /// The time that the first sleep takes longer than the wait.
@@ -413,7 +415,7 @@ struct PendingPlace {
 
 impl PendingPlace {
     /// The first sleep is up to `jitter` longer than the wait, if there is one, and takes at most `at_most` in all.
-    fn new(place: Reservation, jitter: Duration, at_most: Duration) -> PendingPlace {
+    pub(crate) fn new(place: Reservation, jitter: Duration, at_most: Duration) -> PendingPlace {
         // Made first: it cancels the reservation if a custom clock panics below.
         let mut pending = PendingPlace { place: Some(place), jitter };
         let wait = pending.wait();
@@ -422,13 +424,26 @@ impl PendingPlace {
         pending
     }
 
+    /// Adds the place of another member of a batch.
+    pub(crate) fn push(&mut self, place: Reservation) {
+        match &mut self.place {
+            Some(first) => first.others.push(place),
+            none => *none = Some(place),
+        }
+    }
+
+    /// Returns the place, which is not cancelled any more.
+    pub(crate) fn take(&mut self) -> Option<Reservation> {
+        self.place.take()
+    }
+
     fn wait(&self) -> Duration {
         self.place.as_ref().map_or(Duration::ZERO, Reservation::wait)
     }
 
     /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed
     /// only if the timer was early, or if the limiter's clock is slower than the timer's.
-    fn next(&mut self) -> Next {
+    pub(crate) fn next(&mut self) -> Next {
         let wait = self.wait();
         if !wait.is_zero() {
             return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));

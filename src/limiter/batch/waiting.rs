@@ -1,0 +1,381 @@
+//! Waits until all limits of a batch allow it.
+//!
+//! Members under gcra take places, all for the same time: the latest at which one of them is granted. The other members have no
+//! place: they are charged at that time, and if one of them is denied, all places go back and the batch waits again.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::batch::prepared::{INLINE_MEMBERS, OF_SPEND};
+use crate::limiter::batch::{Batch, Member};
+use crate::limiter::reserve::until::{Next, PendingPlace};
+use crate::limiter::reserve::wanted::Wanted;
+use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
+use crate::util::time::saturating_ns;
+
+impl Batch<'_> {
+    /// Reserves the units of all members for one time, the earliest at which all of them have theirs, if that is within
+    /// `at_most`. The caller does its own waiting, and may act once [`Reservation::wait`] is zero.
+    ///
+    /// Each bucket keeps the member's units until then: units that come before that time are for no other caller, so a member
+    /// that waits long for one limit leaves the others idle. [`retry`](Batch::retry) waits without places.
+    ///
+    /// All members must be of gcra and have the default mode, no factor and no units to leave.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReserveError`], at once, and nothing is charged. [`ReserveError::NoPlaces`] if a member's algorithm has no places.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let second = Duration::from_secs(1);
+    /// let limits = Limits::builder()
+    ///     .limit("Requests", IdFormat::String, Limit::new(1, 1, second)?)?
+    ///     .limit("Tokens", IdFormat::String, Limit::new(100, 10, second)?)?
+    ///     .build();
+    /// let limiter = Limiter::with_options(limits, Clock::manual().0)?;
+    /// let (requests, tokens) = (limiter.limit("Requests")?, limiter.limit("Tokens")?);
+    /// let call = [requests.member("acme"), tokens.member("acme").cost(70)];
+    /// assert!(limiter.batch(&call).reserve(Duration::MAX)?.wait().is_zero());
+    /// let second = limiter.batch(&call).reserve(Duration::MAX)?;
+    /// assert_eq!(second.wait(), Duration::from_secs(4)); // 40 tokens are missing
+    /// second.cancel();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve(&self, at_most: Duration) -> Result<Reservation, ReserveError> {
+        self.validate()?;
+        if let Some(member) = self.members.iter().find(|member| !member.is_plain()) {
+            let name = member.handle.name();
+            let text = format!(
+                "the member of {name} has a mode, a factor or units to leave: it has no place"
+            );
+            return Err(Error::new(ErrorKind::Batch, text).into());
+        }
+        let positions: SmallVec<[usize; INLINE_MEMBERS]> = (0..self.members.len()).collect();
+        self.reserve_members(&positions, saturating_ns(at_most))
+    }
+
+    /// Waits until all limits allow the batch, for at most `at_most`, and charges it. The result is a receipt of all charges, as
+    /// of [`spend_estimate`](Batch::spend_estimate).
+    ///
+    /// Members of gcra take places, as by [`reserve`](Batch::reserve), and are served in the order of the calls. Members without
+    /// places (of other algorithms, of permits, with a mode, a factor or units to leave) are charged at the time of the places;
+    /// if one is denied, the places go back, and the batch waits again.
+    ///
+    /// If the future is dropped, nothing stays charged but for a place that another charge is behind: see
+    /// [`Reservation::cancel`].
+    ///
+    /// # Errors
+    ///
+    /// A [`ReserveError`], at once if the wait would be too long, and nothing is charged.
+    ///
+    /// # Example: a request and its tokens, at most four at once
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let second = Duration::from_secs(1);
+    /// let limits = Limits::builder()
+    ///     .limit("Requests", IdFormat::String, Limit::new(1, 500, second)?)?
+    ///     .limit("Tokens", IdFormat::String, Limit::new(1_000, 90_000, second)?)?
+    ///     .limit("InFlight", IdFormat::String, Limit::concurrency(4)?)?
+    ///     .build();
+    /// let limiter = Limiter::new(limits);
+    /// let (requests, tokens) = (limiter.limit("Requests")?, limiter.limit("Tokens")?);
+    /// let in_flight = limiter.concurrency("InFlight")?;
+    /// let call = async || {
+    ///     let call = [requests.member("acme"), tokens.member("acme").cost(700), in_flight.member("acme")];
+    ///     let at_most = Duration::from_secs(10);
+    ///     let mut receipt = limiter.batch(&call).until_allowed(at_most, tokio::time::sleep).await?;
+    ///     // ... the provider has used 400 tokens ...
+    ///     receipt.settle_member(1, 400);
+    ///     Ok::<(), tollgate::reserve::ReserveError>(())
+    /// };
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// call().await?;
+    /// call().await
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn until_allowed(
+        &self,
+        at_most: Duration,
+        timer: impl Timer,
+    ) -> Result<Receipt, ReserveError> {
+        self.wait(at_most, timer, true).await
+    }
+
+    /// Waits until all limits allow the batch, for at most `at_most`, and charges it, without places: it spends, sleeps
+    /// [`retry_in`](Decision::retry_in), and spends again. No unit is idle while it sleeps, and a faster caller may come first.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReserveError`], at once if the wait would be too long, and nothing is charged.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{IdFormat, Limit, Limiter, Limits};
+    /// # let limit = Limit::new(1, 500, Duration::from_secs(1))?;
+    /// # let limiter = Limiter::new(Limits::builder().limit("Requests", IdFormat::String, limit)?.build());
+    /// # let requests = limiter.limit("Requests")?;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let members = [requests.member("acme")];
+    /// for _ in 0..3 {
+    ///     limiter.batch(&members).retry(Duration::from_secs(5), tokio::time::sleep).await?;
+    /// }
+    /// # Ok::<(), tollgate::reserve::ReserveError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn retry(
+        &self,
+        at_most: Duration,
+        timer: impl Timer,
+    ) -> Result<Receipt, ReserveError> {
+        self.wait(at_most, timer, false).await
+    }
+
+    async fn wait(
+        &self,
+        at_most: Duration,
+        timer: impl Timer,
+        with_places: bool,
+    ) -> Result<Receipt, ReserveError> {
+        let mut wait = BatchWait::begin(self, at_most, with_places)?;
+        loop {
+            match wait.next()? {
+                Next::Sleep(time) => timer.sleep(time).await,
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
+        }
+    }
+
+    /// Returns the error of a batch that could never be charged.
+    fn validate(&self) -> Result<(), Error> {
+        self.with_members(OF_SPEND, true, |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
+    }
+
+    /// Reserves the units of the members at these positions for one time.
+    fn reserve_members(
+        &self,
+        positions: &[usize],
+        at_most_ns: u64,
+    ) -> Result<Reservation, ReserveError> {
+        let clock = &self.limiter.inner.clock;
+        let begun_ns = clock.now_ns();
+        let mut from_ns = begun_ns;
+        // Repeats if a place is later than those that were taken before it, which then begin as late.
+        'again: loop {
+            let mut taken = TakenPlaces::default();
+            for &position in positions {
+                let member = &self.members[position];
+                let now_ns = clock.now_ns();
+                let at_most_ns = begun_ns.saturating_add(at_most_ns).saturating_sub(now_ns);
+                let wanted = Wanted::PlaceOfBatch { at_most_ns, from_ns };
+                let place = match member.handle.reserve_as(member.id, member.cost, now_ns, wanted) {
+                    Ok(place) => place,
+                    Err(error) => {
+                        drop(taken);
+                        return Err(self.refused(positions, (position, error), at_most_ns));
+                    }
+                };
+                let granted_ns = place.reservation.granted_at_ns;
+                taken.push(member, position, place);
+                if granted_ns > from_ns {
+                    from_ns = granted_ns;
+                    if taken.counted.len() > 1 {
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(taken.into_reservation());
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Counts the denial of a batch whose member at `position` got no place, and returns the caller's error: if it is the wait,
+    /// that of the member that would wait longest, which counts as the one that has denied.
+    #[cold]
+    fn refused(
+        &self,
+        positions: &[usize],
+        (position, error): (usize, ReserveError),
+        at_most_ns: u64,
+    ) -> ReserveError {
+        if matches!(error, ReserveError::Wrong(_) | ReserveError::NoPlaces { .. }) {
+            return error;
+        }
+        let wait = |position: usize| {
+            let member = &self.members[position];
+            let denied = member.handle.check(member.id, member.cost).ok();
+            denied.filter(|it| !it.allowed()).map_or(Duration::ZERO, |denied| denied.retry_in())
+        };
+        let longest = positions.iter().copied().max_by_key(|&position| wait(position));
+        let (denier, needed) = match (error.needed(), longest) {
+            (Some(needed), Some(longest)) => (longest, Some(needed.max(wait(longest)))),
+            _ => (position, None),
+        };
+        let Member { handle, id, cost, .. } = self.members[denier];
+        let now_ns = self.limiter.inner.clock.now_ns();
+        match handle.reserve_as(id, cost, now_ns, Wanted::Place { at_most_ns }) {
+            Err(ReserveError::NotInTime { needed: own }) => {
+                ReserveError::NotInTime { needed: needed.map_or(own, |needed| needed.max(own)) }
+            }
+            Err(error) => error,
+            // The bucket has got units meanwhile. The batch is refused all the same.
+            Ok(place) => {
+                place.reservation.cancel();
+                error
+            }
+        }
+    }
+}
+
+/// The places that a batch has taken. They are cancelled when it is dropped.
+#[derive(Default)]
+struct TakenPlaces<'m> {
+    places: PendingPlace,
+    /// For each place its member, and the burst and the decision as they are counted.
+    counted: SmallVec<[(&'m Member<'m>, (u64, Decision)); INLINE_MEMBERS]>,
+}
+
+impl<'m> TakenPlaces<'m> {
+    fn push(&mut self, member: &'m Member<'m>, position: usize, taken: TakenPlace) {
+        let TakenPlace { mut reservation, counted } = taken;
+        if let Some((_, claim)) = &mut reservation.charged {
+            claim.set_position(position);
+        }
+        self.places.push(reservation);
+        self.counted.push((member, counted));
+    }
+
+    fn into_reservation(mut self) -> Reservation {
+        for (member, (burst, decision)) in &self.counted {
+            if let Some(stripes) = &member.handle.stripes {
+                stripes.count_allowed(decision, *burst, member.cost);
+            }
+        }
+        self.places.take().unwrap_or_else(|| Reservation::granted(Receipt::of_nothing()))
+    }
+}
+
+/// The wait of one call for a batch.
+struct BatchWait<'b> {
+    batch: &'b Batch<'b>,
+    with_places: bool,
+    /// The caller's deadline by the limiter's clock.
+    until_ns: u64,
+    /// The places for which the caller sleeps, and the members without one.
+    taken: Option<(PendingPlace, SmallVec<[usize; INLINE_MEMBERS]>)>,
+}
+
+impl<'b> BatchWait<'b> {
+    fn begin(
+        batch: &'b Batch<'b>,
+        at_most: Duration,
+        with_places: bool,
+    ) -> Result<BatchWait<'b>, Error> {
+        batch.validate()?;
+        let now_ns = batch.limiter.inner.clock.now_ns();
+        let until_ns = now_ns.saturating_add(saturating_ns(at_most));
+        Ok(BatchWait { batch, with_places, until_ns, taken: None })
+    }
+
+    fn left_ns(&self) -> u64 {
+        self.until_ns.saturating_sub(self.batch.limiter.inner.clock.now_ns())
+    }
+
+    /// Returns what the caller does next: it sleeps and asks again, or has all charges.
+    fn next(&mut self) -> Result<Next, ReserveError> {
+        let (places, others) = match &mut self.taken {
+            Some(taken) => taken,
+            none => none.insert(take_places(self.batch, self.with_places, self.until_ns)?),
+        };
+        let receipt = match places.next() {
+            Next::Allowed(receipt) => ReturnedOnDrop(Some(receipt)),
+            sleep @ Next::Sleep(_) => return Ok(sleep),
+        };
+        let others = std::mem::take(others);
+        self.taken = None;
+        if others.is_empty() {
+            return Ok(Next::Allowed(receipt.into_inner()));
+        }
+        let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
+            others.iter().map(|&position| self.batch.members[position]).collect();
+        let rest = Batch::new(self.batch.limiter, &members);
+        let mut decision = rest.check()?;
+        let is_last = |decision: &Decision| {
+            decision.blocked()
+                || decision.out_of_room()
+                || saturating_ns(decision.retry_in()) > self.left_ns()
+        };
+        // The attempt that refuses the caller counts as a denial.
+        if decision.allowed() || is_last(&decision) {
+            let (decided, charged) = rest.spend_estimate()?;
+            if let Some(charged) = charged {
+                let charged = charged.of_positions(|at| others[at]);
+                return Ok(Next::Allowed(receipt.into_inner().joined(charged)));
+            }
+            decision = decided;
+        }
+        drop(receipt);
+        if is_last(&decision) {
+            return Err(ReserveError::of_batch(decision));
+        }
+        Ok(Next::Sleep(decision.retry_in()))
+    }
+}
+
+/// Takes places for the members that can have one, and returns the positions of the others.
+fn take_places(
+    batch: &Batch<'_>,
+    with_places: bool,
+    until_ns: u64,
+) -> Result<(PendingPlace, SmallVec<[usize; INLINE_MEMBERS]>), ReserveError> {
+    // Repeats only if a reload has changed an algorithm meanwhile.
+    loop {
+        let (mut placed, mut others) =
+            (SmallVec::<[usize; INLINE_MEMBERS]>::new(), SmallVec::new());
+        for (position, member) in batch.members.iter().enumerate() {
+            let has_place =
+                with_places && member.is_plain() && member.handle.has_places(member.id)?;
+            if has_place { placed.push(position) } else { others.push(position) }
+        }
+        let left_ns = until_ns.saturating_sub(batch.limiter.inner.clock.now_ns());
+        match batch.reserve_members(&placed, left_ns) {
+            Ok(place) => {
+                let left = Duration::from_nanos(left_ns);
+                return Ok((PendingPlace::new(place, Duration::ZERO, left), others));
+            }
+            Err(ReserveError::NoPlaces { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Charges that are returned unless they are taken.
+struct ReturnedOnDrop(Option<Receipt>);
+
+impl ReturnedOnDrop {
+    fn into_inner(mut self) -> Receipt {
+        self.0.take().unwrap_or_else(Receipt::of_nothing)
+    }
+}
+
+impl Drop for ReturnedOnDrop {
+    fn drop(&mut self) {
+        if let Some(receipt) = &self.0 {
+            receipt.give_back_all();
+        }
+    }
+}

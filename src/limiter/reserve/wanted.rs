@@ -1,0 +1,112 @@
+//! Charges a bucket as a call wants it: now, or at a place in the future.
+
+use std::cell::Cell;
+
+use crate::algorithm::Outcome;
+use crate::algorithm::demand::Demand;
+use crate::core::spent::{ChargedTo, Spent};
+use crate::core::view::LimitsView;
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::store::{Outdated, StoreKey};
+use crate::util::time::saturating_ns;
+
+/// What a call claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The units, if they are there now.
+    Now,
+    /// As `Now`, for a caller that will ask again: a denial is not counted.
+    NowOrLater,
+    /// A place that is granted within `at_most_ns`.
+    Place { at_most_ns: u64 },
+    /// A place that is granted within `at_most_ns`, and not before `from_ns`, a time of the clock. The batch that takes it counts
+    /// the call.
+    PlaceOfBatch { at_most_ns: u64, from_ns: u64 },
+}
+
+impl Wanted {
+    /// Returns the longest wait for a place, and the time before which it is not granted.
+    pub(super) fn place(self) -> Option<(u64, u64)> {
+        match self {
+            Wanted::Now | Wanted::NowOrLater => None,
+            Wanted::Place { at_most_ns } => Some((at_most_ns, 0)),
+            Wanted::PlaceOfBatch { at_most_ns, from_ns } => Some((at_most_ns, from_ns)),
+        }
+    }
+
+    /// Whether a call with this outcome is counted.
+    pub(super) fn is_counted(self, is_allowed: bool) -> bool {
+        match self {
+            Wanted::Now | Wanted::Place { .. } => true,
+            Wanted::NowOrLater => is_allowed,
+            Wanted::PlaceOfBatch { .. } => false,
+        }
+    }
+}
+
+/// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`, and `idle_ns` becomes the idle
+/// time in front of it.
+pub(super) fn spend(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    (limit, cost): (&Limit, u64),
+    now_ns: u64,
+    wanted: Wanted,
+    idle_ns: &mut u64,
+) -> Result<Spent, Outdated> {
+    let ((at_most_ns, from_ns), gcra) = match (wanted.place(), limit.rule().gcra()) {
+        (Some(place), Some(gcra)) => (place, gcra),
+        _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
+        _ => return view.spend(key, limit, cost.into(), now_ns),
+    };
+    if cost == 0 {
+        let decision = look_at(view, key, limit, now_ns)?;
+        let wait_ns = if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
+        let wait_ns = wait_ns.max(from_ns.saturating_sub(now_ns));
+        return Ok(Spent::nothing(place_in(wait_ns, at_most_ns)));
+    }
+    if from_ns <= now_ns
+        && let Some(place) = view.take_vacant(key, gcra, cost, now_ns, at_most_ns)?
+    {
+        let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns());
+        let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
+        let outcome = Outcome { word: Some(place.end_ns), decision };
+        return Ok(Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell));
+    }
+    let idle = Cell::new(0);
+    let spent = view.charge(key, limit, now_ns, |word, at_ns| {
+        idle.set(from_ns.saturating_sub(word.max(at_ns)));
+        match gcra.reserve(word, at_ns.max(from_ns), cost) {
+            Some(new) => {
+                // The decision's wait counts from `at_ns`, which may be after `now_ns`; the caller's from `now_ns`.
+                let at_most_ns = at_most_ns.saturating_sub(at_ns - now_ns);
+                let decision = place_in(new.at_ns - at_ns, at_most_ns);
+                Outcome { word: decision.allowed().then_some(new.word), decision }
+            }
+            None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
+        }
+    })?;
+    *idle_ns = idle.get();
+    Ok(spent)
+}
+
+/// The wait for a place that no clock reaches: the longest wait for one is 2^62 ns.
+pub(super) const TOO_FAR_NS: u64 = u64::MAX;
+
+/// The decision about a place that is granted in `wait_ns`.
+fn place_in(wait_ns: u64, at_most_ns: u64) -> Decision {
+    Decision::new(wait_ns <= at_most_ns, (0, 1), wait_ns, 0)
+}
+
+/// Decides a check at a cost of 0.
+pub(super) fn look_at(
+    view: LimitsView<'_>,
+    key: &StoreKey<'_>,
+    limit: &Limit,
+    now_ns: u64,
+) -> Result<Decision, Outdated> {
+    view.look(key, (limit, Demand::NOTHING), now_ns, |word, at_ns| {
+        limit.rule().spend(word, at_ns, 0)
+    })
+}
