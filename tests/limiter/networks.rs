@@ -331,7 +331,8 @@ fn batches_wait_in_networks() {
         let (limiter, _hand) = super::support::limiter(limits, engine);
         let w = limiter.limit("W").unwrap();
         let members = [w.member("10.0.0.1").cost(5), w.member("9.9.9.9")];
-        let wait = limiter.batch(&members).until_allowed(seconds(1), async |_: Duration| {});
+        let batch = limiter.batch(&members);
+        let wait = batch.until_allowed(seconds(1), async |_: Duration| {});
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(runtime.block_on(wait).is_ok(), "{engine:?}");
         assert_eq!(left(&w, "10.0.0.1"), Some(0), "{engine:?}");
