@@ -331,7 +331,7 @@ A: changed
     + 11.0.0.0/8: burst 20, count 1, period 1s
       for the network's addresses without an override of a smaller one
       live buckets: an address has another bucket: it starts full, or as it was when it last had it
-    ~ 12.0.0.0/8: limit none -> gcra, burst 9, count 1, period 1s
+    ~ 12.0.0.0/8: numbers no limit -> none, burst none -> 9, count none -> 1, period none -> 1s
       for the network's addresses without an override of a smaller one
       live buckets: there are none yet: each starts full
 ";
