@@ -18,6 +18,8 @@ mod hostile;
 mod loader;
 #[path = "support/named.rs"]
 mod named;
+#[path = "limits_yaml/networks.rs"]
+mod networks;
 #[path = "limits_yaml/refused_files.rs"]
 mod refused_files;
 #[path = "limits_yaml/refused_values.rs"]

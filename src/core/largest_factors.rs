@@ -21,7 +21,7 @@ impl LargestFactors {
     /// Returns the factors of `limits`: these, which are those of `before`, for the names that keep their index, and 1 for
     /// the others.
     pub(crate) fn following(&self, (before, limits): (&Limits, &Limits)) -> LargestFactors {
-        let one = || Arc::new(AtomicU64::new(Factor::ONE.millionths()));
+        let one = |_: &_| Arc::new(AtomicU64::new(Factor::ONE.millionths()));
         LargestFactors(limits.known_or_new((before, &self.0), one))
     }
 

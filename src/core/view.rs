@@ -115,7 +115,7 @@ impl<'g> LimitsView<'g> {
         factor: Factor,
     ) -> Result<Option<Limit>, Error> {
         let scaled = limit.scaled(factor).map_err(|error| {
-            let name = &self.generation.limits.entry(index).name;
+            let name = self.generation.limits.entry(index).public_name();
             Error::new(ErrorKind::Limit, format!("{name}: {error}"))
         })?;
         if scaled.is_some() && !fault::active(Fault::FactorNotedLate) {

@@ -8,7 +8,7 @@ use crate::limit::Limit;
 use crate::limiter::handle::Call;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Scratch;
-use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
+use crate::limits::{Applying, ExplainedCall, Explanation, Id, LimitMode};
 use crate::store::key::KeyRef;
 use crate::store::pin;
 use crate::util::time::system_now;
@@ -85,8 +85,8 @@ impl KeyedLimit {
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         let now_ns = inner.clock.now_ns();
         let state = inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
+            let applies = view.generation.limits.applying(key, view.limits_ns(now_ns));
+            let Some(Applying { key, entry, limit, tag }) = applies else {
                 return Ok(Decision::UNLIMITED);
             };
             let key = view.store_key(key, tag);

@@ -12,7 +12,7 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;
-use crate::limits::{Explanation, Id, IdFormat, Scratch};
+use crate::limits::{Applying, Explanation, Id, IdFormat, Scratch};
 use crate::store::key::{KeyRef, LimitTag};
 use crate::store::pin;
 
@@ -320,6 +320,7 @@ impl KeyedLimit {
     pub(crate) fn with_set_max<'l>(&self, limit: &'l Limit, tag: LimitTag) -> Cow<'l, Limit> {
         if limit.rule().is_concurrency()
             && !tag.is_of_override()
+            && tag.limit() == Some(self.index)
             && let Some(max) = self.tally.given_max()
         {
             return Cow::Owned(limit.with_max(max));
@@ -332,10 +333,8 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
         Ok(self.limiter.inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let Some((_, tag)) = entry.limit_for(key.id, view.limits_now_ns()) else {
-                return Ok(0);
-            };
+            let applies = view.generation.limits.applying(key, view.limits_now_ns());
+            let Some(Applying { key, tag, .. }) = applies else { return Ok(0) };
             let word = view.inner.store.look(&view.store_key(key, tag), &view)?;
             Ok(word.map_or(0, |word| InFlight::from_word(word).permits))
         }))

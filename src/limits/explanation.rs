@@ -41,6 +41,8 @@ pub struct Explanation {
     pub format: IdFormat,
     /// The kind of entry that applies.
     pub applies: Applies,
+    /// The network of that entry, such as `10.0.0.0/8`; `None` if it is not that of a network.
+    pub network: Option<String>,
     /// Where that entry was given; `None` if it was given in code, or none applies.
     pub location: Option<Location>,
     /// The limit of that entry; `None` is no limit.
@@ -90,6 +92,8 @@ pub enum Applies {
     Override,
     /// `account`: the override of the account that the id belongs to.
     Account,
+    /// `network`: the override of a network that the address is in, the smallest that has one.
+    Network,
     /// `default`: the limit's default.
     Default,
     /// `disabled`: the limit was switched off, for all ids.
@@ -103,6 +107,7 @@ impl fmt::Display for Applies {
         f.write_str(match self {
             Applies::Override => "override",
             Applies::Account => "account",
+            Applies::Network => "network",
             Applies::Default => "default",
             Applies::Disabled => "disabled",
             Applies::Nothing => "nothing",

@@ -52,7 +52,7 @@ pub(crate) use names::boulder_number;
 pub use options::{LimitMode, LimitOptions, OverrideOptions};
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub use read::AlgorithmFields;
-pub(crate) use registry::{BEFORE_ALL_ENDS_NS, Entry, LimitUse, OverrideById};
+pub(crate) use registry::{Applying, BEFORE_ALL_ENDS_NS, Entry, LimitUse, OverrideById};
 pub use registry::{
     LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
 };

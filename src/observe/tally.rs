@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::shared::{OutcomeCounts, Outcomes};
 use super::stripes::{Counted, Stripes};
-use crate::limits::{AskedFloors, Limits};
+use crate::limits::{AskedFloors, Entry, Limits};
 use crate::store::key::LimitIndex;
 use crate::util::sync::{Figure, Ordering};
 use crate::util::user_count::UserCount;
@@ -79,7 +79,9 @@ impl Tallies {
     /// ones for the others.
     pub(crate) fn following(&self, (before, limits): (&Limits, &Limits)) -> Tallies {
         let is_counting = self.is_counting;
-        let each = limits.known_or_new((before, &self.each), || Arc::new(Tally::new(is_counting)));
+        // The calls of a network's addresses count under the limit's public name.
+        let new = |entry: &Entry| Arc::new(Tally::new(is_counting && !entry.is_of_network()));
+        let each = limits.known_or_new((before, &self.each), new);
         Tallies { each, is_counting }
     }
 

@@ -221,7 +221,7 @@ impl Restorer {
         {
             return Err(FrameFault::Refused(format!(
                 "{}: the debt of its buckets cannot be converted from {} to {}: CarryOver::Afresh is allowed",
-                entry.name,
+                entry.public_name(),
                 old.algorithm(),
                 new.algorithm()
             )));

@@ -23,7 +23,7 @@ pub(crate) use table::{
 };
 
 use crate::store::capacity::{LimitPart, Reservations};
-use crate::store::key::{Key, KeyRef, LimitTag};
+use crate::store::key::{Key, KeyRef, LimitIndex, LimitTag};
 
 /// Holds a cell for each key. A store knows keys and words but no limits: its caller's [`Rules`] say which word is
 /// full.
@@ -371,6 +371,11 @@ impl Store {
     /// Divides the places of the cap among the limits: see [`Reservations::divide`].
     pub(crate) fn divide(&self, parts: &[LimitPart]) {
         self.reservations().divide(parts);
+    }
+
+    /// Whether some key of the limit has a cell under the cap.
+    pub(crate) fn has_cells(&self, limit: LimitIndex) -> bool {
+        self.reservations().room_of(limit).own_taken > 0
     }
 
     /// Returns the time from `now_ns` until a key with this tag can have a cell, as far as the buckets tell that its next

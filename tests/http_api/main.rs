@@ -22,6 +22,7 @@ mod known_bugs;
 mod layer;
 mod meetings;
 mod nested;
+mod networks;
 mod obey;
 mod on_response;
 mod priority;

@@ -18,6 +18,7 @@ mod leaving;
 #[cfg(feature = "boulder")]
 #[path = "cases.rs"]
 mod lock_free;
+mod networks;
 mod permits;
 mod permits_found;
 mod priority;

@@ -109,7 +109,9 @@ impl Machine {
 
     /// Makes a batch that is denied when it has charged its members.
     pub(crate) fn denied(&mut self, calls: &[(Call, MemberMode)]) -> Result<(), String> {
-        let calls = self.known(calls);
+        let mut calls = self.known(calls);
+        // Whether a batch charges a member in a network before the limit that denies is not known.
+        calls.retain(|(call, _)| self.oracle.key_of(*call).0 < KNOWN.len());
         let denier = self.denier();
         let mut members: Vec<_> = calls.iter().filter_map(|it| self.member(it)).collect();
         members.push(denier.member("any"));

@@ -59,5 +59,5 @@ pub(crate) fn terms_of(spec: &Spec, put: PutInPlace<'_>, set_hand: impl Fn(i128)
         let overrides = limit.iter().flat_map(|limit| limit.overrides.0.iter());
         overrides.map(|over| end_of(over.ends(began_s))).collect()
     });
-    Terms { spec: spec.clone(), ends: ends.collect() }
+    Terms { ends: ends.collect(), ..Terms::new(spec.clone()) }
 }

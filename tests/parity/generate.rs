@@ -35,6 +35,7 @@ pub(crate) fn any_full(seed: u64) -> (Start, Vec<Op>) {
         ids: random.within(1, 2),
         shadows: false,
         factors: false,
+        networks: false,
         back: false,
         switch: false,
         permits: random.chance(2, 3),

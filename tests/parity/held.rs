@@ -6,13 +6,11 @@ use tollgate::batch::MemberMode;
 
 use super::ops::{BatchCall, Call};
 use super::oracle::bucket::{Rule, State, ms_of};
-use super::oracle::{Answer, CallError, CallKind, Oracle};
-use super::spec::{KNOWN, Numbers};
+use super::oracle::{Answer, CallError, CallKind, Key, Oracle, Terms};
+use super::spec::{KNOWN, Numbers, PLACES};
 
 /// The latest time of a limiter's clock.
 const MAX_NOW: i128 = 1 << 62;
-
-type Key = (usize, usize);
 
 /// A charge of a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +32,8 @@ pub(crate) struct Charge {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     pub(crate) call: Call,
+    /// The bucket that was asked.
+    pub(crate) key: Key,
     /// `None` if nothing was charged.
     pub(crate) charge: Option<Charge>,
 }
@@ -59,14 +59,14 @@ struct Place {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     generation: u64,
-    since: [u64; KNOWN.len()],
+    since: [u64; PLACES],
     vacant: BTreeMap<Key, ((Numbers, u64), Vec<Place>)>,
 }
 
 impl Charge {
     /// Whether the limit of the charge still applies.
     fn applies(&self, oracle: &Oracle) -> bool {
-        let now = oracle.terms.applied(self.key.0, self.key.1, oracle.now);
+        let now = oracle.terms.applied(self.key, oracle.now);
         let has_ended = self.end.is_some_and(|end| end <= oracle.now);
         let is_same = |(numbers, end): (Numbers, Option<i128>)| {
             numbers == self.numbers && end.is_some() == self.end.is_some()
@@ -102,17 +102,21 @@ fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<P
 }
 
 impl Held {
-    /// Begins the next generation. `is_same` says whether a limit, with its overrides, is the same as before.
-    pub(crate) fn reload(&mut self, is_same: impl Fn(usize) -> bool) {
+    /// Begins the next generation, in which `terms` replace `before`.
+    pub(crate) fn reload(&mut self, before: &Terms, terms: &Terms) {
         self.generation += 1;
-        for limit in (0..KNOWN.len()).filter(|&limit| !is_same(limit)) {
-            self.since[limit] = self.generation;
+        let is_same = |place: usize| match place.checked_sub(KNOWN.len()) {
+            Some(network) => terms.network(network) == before.network(network),
+            None => terms.spec.keeps(&before.spec, place),
+        };
+        for place in (0..PLACES).filter(|&place| !is_same(place)) {
+            self.since[place] = self.generation;
         }
     }
 
     fn charge_of(&self, oracle: &Oracle, call: Call, before: Option<State>) -> Option<Charge> {
-        let key = (call.limit, call.id);
-        let (numbers, end) = oracle.terms.applied(call.limit, call.id, oracle.now)?;
+        let key = oracle.key_of(call);
+        let (numbers, end) = oracle.terms.applied(key, oracle.now)?;
         let after = oracle.state(key).filter(|_| oracle.state(key) != before)?;
         let rule = oracle.rule(call)?;
         Some(Charge { key, numbers, end, generation: self.generation, rule, at: oracle.now, after })
@@ -124,10 +128,11 @@ impl Held {
         oracle: &mut Oracle,
         call: Call,
     ) -> Result<(Answer, Option<Claim>), CallError> {
-        let before = oracle.state((call.limit, call.id));
+        let key = oracle.key_of(call);
+        let before = oracle.state(key);
         let answer = oracle.call(CallKind::Spend, call)?;
         let charge = self.charge_of(oracle, call, before);
-        Ok((answer, answer.figures.map(|_| Claim { call, charge })))
+        Ok((answer, answer.figures.map(|_| Claim { call, key, charge })))
     }
 
     /// Spends a batch of estimates. Returns the claim of each member that can be settled.
@@ -136,7 +141,7 @@ impl Held {
         oracle: &mut Oracle,
         calls: &[(Call, MemberMode)],
     ) -> Result<(Answer, Vec<Option<Claim>>), CallError> {
-        let states = calls.iter().map(|(call, _)| oracle.state((call.limit, call.id)));
+        let states = calls.iter().map(|(call, _)| oracle.state(oracle.key_of(*call)));
         let before: Vec<_> = states.collect();
         let answer = oracle.batch(BatchCall::ChargeAll, calls)?.0;
         let claims = calls.iter().zip(before).map(|(&(call, mode), before)| {
@@ -145,14 +150,15 @@ impl Held {
             let did_not_fit = mode == MemberMode::SpendOnly && call.cost > 0 && charge.is_none();
             let is_above = oracle.with_floor(rule, call).needed() > rule.most();
             let has_none = mode == MemberMode::CheckOnly || did_not_fit || is_above;
-            (!has_none).then_some(Claim { call, charge })
+            let key = oracle.key_of(call);
+            (!has_none).then_some(Claim { call, key, charge })
         });
         Ok((answer, claims.collect()))
     }
 
     /// Gives the permits of a claim back.
     pub(crate) fn release(&self, oracle: &mut Oracle, claim: Option<Claim>) {
-        if let Some(Claim { call, charge: Some(charge) }) = claim {
+        if let Some(Claim { call, charge: Some(charge), .. }) = claim {
             charge.give_back(oracle, call.cost.into());
         }
     }
@@ -170,7 +176,7 @@ impl Held {
             let (_, claim) = self.spend(oracle, call).map_err(|_| NoPlace::Cost)?;
             return Ok((0, claim));
         }
-        let (cost, now, key) = (i128::from(call.cost), oracle.now, (call.limit, call.id));
+        let (cost, now, key) = (i128::from(call.cost), oracle.now, oracle.key_of(call));
         if cost > rule.most() {
             return Err(NoPlace::Cost);
         }
@@ -185,12 +191,12 @@ impl Held {
         };
         if cost == 0 {
             let wait = in_time((tat - now - burst * interval).max(0))?;
-            return Ok((wait, Some(Claim { call, charge: None })));
+            return Ok((wait, Some(Claim { call, key, charge: None })));
         }
         let after = tat + cost * interval;
         let at = (after - burst * interval).max(now);
         let latest = if at <= MAX_NOW { at.min(now + at_most) } else { now + at_most };
-        let (numbers, end) = oracle.terms.applied(key.0, key.1, now).expect("a limit applies");
+        let (numbers, end) = oracle.terms.applied(key, now).expect("a limit applies");
         let of = (numbers, self.since[key.0]);
         let taken = self.change(key, of, |places| {
             take_earliest(places, (burst, interval), now, (cost, latest))
@@ -199,14 +205,14 @@ impl Held {
             let wait = (place.end - burst * interval - now).max(0);
             let (generation, after) = (self.generation, State::Tat(place.end));
             let charge = Charge { key, numbers, end, generation, rule, at: now, after };
-            return Ok((wait, Some(Claim { call, charge: Some(charge) })));
+            return Ok((wait, Some(Claim { call, key, charge: Some(charge) })));
         }
         if at > MAX_NOW {
             return Err(NoPlace::TooFarAhead);
         }
         let wait = in_time(at - now)?;
         oracle.store(key, Some(State::Tat(after)));
-        Ok((wait, Some(Claim { call, charge: self.charge_of(oracle, call, before) })))
+        Ok((wait, Some(Claim { call, key, charge: self.charge_of(oracle, call, before) })))
     }
 
     /// Changes the vacant places of a key. Those of a limit that has changed are no more.
@@ -235,9 +241,9 @@ impl Held {
         claim: Option<Claim>,
         actual: u64,
     ) -> Answer {
-        let Some(Claim { call, charge }) = claim else { return Answer::UNLIMITED };
+        let Some(Claim { call, key, charge }) = claim else { return Answer::UNLIMITED };
         let (call, cost) = (call.of_nothing(), call.cost);
-        let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else {
+        let Some(rule) = oracle.rule_of(key, call).filter(|_| oracle.enabled) else {
             return Answer::UNLIMITED;
         };
         let is_shadow = oracle.terms.is_shadow(call.limit);
@@ -246,11 +252,10 @@ impl Held {
                 self.return_units(oracle, charge, cost - actual);
             }
         } else if !is_shadow || cost == 0 || charge.is_some() {
-            let key = (call.limit, call.id);
             let owed = rule.owe(oracle.state(key), oracle.now, i128::from(actual - cost));
             oracle.store(key, owed);
         }
-        let state = oracle.state((call.limit, call.id));
+        let state = oracle.state(key);
         let mut figures = rule.spend(state, oracle.now, 0).1;
         figures.allowed |= is_shadow;
         let denied_by = (!figures.allowed).then_some(0);
@@ -259,7 +264,8 @@ impl Held {
 
     /// Cancels a place that is granted at this time.
     pub(crate) fn cancel(&mut self, oracle: &mut Oracle, claim: Option<Claim>, granted: i128) {
-        let Some(Claim { call, charge: Some(charge) }) = claim.filter(|_| oracle.enabled) else {
+        let Some(Claim { call, charge: Some(charge), .. }) = claim.filter(|_| oracle.enabled)
+        else {
             return;
         };
         let rule = Rule::of(charge.numbers);
@@ -309,9 +315,10 @@ impl Held {
     pub(crate) fn denied(&self, oracle: &mut Oracle, calls: &[Call]) {
         for &call in calls {
             let Some(rule) = oracle.rule(call) else { continue };
-            let before = oracle.state((call.limit, call.id));
+            let key = oracle.key_of(call);
+            let before = oracle.state(key);
             let charged = rule.spend(before, oracle.now, call.cost.into()).0;
-            oracle.store((call.limit, call.id), charged);
+            oracle.store(key, charged);
             if let Some(charge) = self.charge_of(oracle, call, before) {
                 charge.give_back(oracle, call.cost.into());
             }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::oracle::bucket::{Rule, ceil, ms_of};
-use super::spec::KNOWN;
+use super::spec::{PLACES, known_at};
 
 /// A granted cost.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +66,9 @@ impl Ledger {
     /// Notes the rules that apply to all ids from a time on.
     #[allow(dead_code, reason = "calls of several nodes note one rule each")]
     pub(crate) fn note_rules(&mut self, from: i128, rule: impl Fn(usize, usize) -> Option<Rule>) {
-        for (limit, known) in KNOWN.iter().enumerate() {
-            for id in 0..known.ids.len() {
-                self.note_rule(from, (limit, id), rule(limit, id));
+        for place in 0..PLACES {
+            for id in 0..known_at(place).ids.len() {
+                self.note_rule(from, (place, id), rule(place, id));
             }
         }
     }
@@ -156,7 +156,7 @@ impl Ledger {
     pub(crate) fn check_of(&self, only_gcra: bool) -> Result<(), String> {
         for (&(limit, id), account) in &self.0 {
             account.check(only_gcra).map_err(|window| {
-                format!("{} {}: {window}", KNOWN[limit].name, KNOWN[limit].ids[id])
+                format!("{} {}: {window}", known_at(limit).name, known_at(limit).ids[id])
             })?;
         }
         Ok(())

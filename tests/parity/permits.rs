@@ -15,7 +15,7 @@ use super::run::{Checks, Machine};
 use super::spec::{KNOWN, RATES, Spec};
 
 /// The limit whose handle is dropped when a reload removes it, so that its name is forgotten.
-const FORGOTTEN: usize = 6;
+const FORGOTTEN: usize = 7;
 
 type Key = (usize, usize);
 

@@ -17,6 +17,18 @@ pub(crate) struct BatchReceipt {
     taken: Vec<Option<u64>>,
 }
 
+impl BatchReceipt {
+    /// Settles members at their estimates, which changes nothing.
+    pub(crate) fn let_go(&mut self, is: impl Fn(&Option<Claim>) -> bool) {
+        for (position, (call, claim)) in self.members.iter_mut().enumerate() {
+            if is(claim) {
+                let _ = self.receipt.settle_member(position, call.cost);
+                *claim = None;
+            }
+        }
+    }
+}
+
 impl Machine {
     /// Spends a batch of estimates and keeps its receipt.
     pub(crate) fn charge_batch(&mut self, calls: &[(Call, MemberMode)]) -> Result<(), String> {
@@ -84,7 +96,7 @@ impl Machine {
                 strictest = strictest.stricter(own);
             }
             let units = call.cost.saturating_sub(actual);
-            self.note_returned(*call, before[position], units.into())?;
+            self.note_returned(*call, (*claim, before[position]), units.into())?;
         }
         self.same(Ok(answer), Ok(strictest), || format!("settle {members:?} as {actual}"))
     }
@@ -134,7 +146,7 @@ impl Machine {
             ));
         }
         if let Some(call) = call.filter(|_| answer.is_some()) {
-            self.note_returned(call, before, call.cost.saturating_sub(actual).into())?;
+            self.note_returned(call, (claim, before), call.cost.saturating_sub(actual).into())?;
         }
         self.receipts.push(open);
         let expected = match claim {

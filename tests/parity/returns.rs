@@ -19,7 +19,7 @@ const NEAR_END_NS: i128 = 1_000_000_000;
 pub(crate) struct Open {
     call: Call,
     what: OpenCharge,
-    claim: Option<Claim>,
+    pub(crate) claim: Option<Claim>,
     granted: i128,
     grant: Option<GrantId>,
 }
@@ -56,7 +56,7 @@ impl Machine {
         if is_shadow || call.cost == 0 || matches!(rule, Rule::Permits { .. }) {
             return None;
         }
-        let key = (call.limit, call.id);
+        let key = self.oracle.key_of(call);
         Some(self.ledger.grant_by(key, at, call.cost.into(), (rule, is_place)))
     }
 
@@ -90,8 +90,8 @@ impl Machine {
         let before: Vec<_> = calls.iter().map(|it| self.reset_in((it.limit, it.id))).collect();
         let (result, is_made) = make(self);
         for (call, before) in calls.iter().zip(before) {
-            let key = (call.limit, call.id);
-            let lowered = self.lowered(key, before);
+            let key = self.oracle.key_of(*call);
+            let lowered = self.lowered((call.limit, call.id), before);
             match self.oracle.rule(*call).filter(|_| self.oracle.enabled && is_made) {
                 Some(Rule::Gcra { .. }) => self.ledger.give_ns(key, lowered),
                 Some(_) if kind == CallKind::Reset => self.ledger.reset(key.0, key.1, self.now()),
@@ -101,7 +101,7 @@ impl Machine {
             if kind == CallKind::Reset || call.cost > 0 {
                 self.held.forget(key);
             }
-            self.plant(key, lowered);
+            self.plant((call.limit, call.id), lowered);
         }
         result
     }
@@ -185,7 +185,7 @@ impl Machine {
         let before = self.reset_in((open.call.limit, open.call.id));
         let answer = receipt.settle(actual);
         let expected = self.held.settle(&mut self.oracle, open.claim, actual);
-        self.note_returned(open.call, before, units.into())?;
+        self.note_returned(open.call, (open.claim, before), units.into())?;
         self.same(Ok(answer), Ok(expected), || format!("settle {:?} as {actual}", open.call))
     }
 
@@ -200,7 +200,7 @@ impl Machine {
         if let Some(grant) = open.grant.filter(|_| open.granted > self.now()) {
             self.ledger.cancel(grant);
         }
-        self.note_returned(open.call, before, open.call.cost.into())?;
+        self.note_returned(open.call, (open.claim, before), open.call.cost.into())?;
         self.one(CallKind::Check, open.call.of_nothing())
     }
 
@@ -209,21 +209,33 @@ impl Machine {
     pub(crate) fn note_returned(
         &mut self,
         call: Call,
-        before: Option<i128>,
+        (claim, before): (Option<Claim>, Option<i128>),
         units: i128,
     ) -> Result<(), String> {
         let (limit, key) = (call.limit, (call.limit, call.id));
+        if let Some(Claim { key, .. }) = claim
+            && key != self.oracle.key_of(call)
+        {
+            // The address has another bucket by now.
+            match self.oracle.terms.rule_of(key, self.now()) {
+                Some(Rule::Gcra { interval, .. }) => self.ledger.give_ns(key, units * interval),
+                Some(_) => self.ledger.give(key.0, key.1, 0, units),
+                None => {}
+            }
+            return Ok(());
+        }
         let lowered = self.lowered(key, before);
         let is_shared = self.checks == Checks::Bound;
         let ids = if is_shared { 0..KNOWN[limit].ids.len() } else { call.id..call.id + 1 };
         for id in ids {
+            let of = self.oracle.terms.key_of(limit, id, self.now());
             match self.oracle.terms.rule(limit, id, self.now()) {
                 Some(Rule::Gcra { interval, .. }) => {
                     let shared = if is_shared { units * interval } else { 0 };
                     let own = if id == call.id { lowered } else { 0 };
-                    self.ledger.give_ns((limit, id), own.max(shared));
+                    self.ledger.give_ns(of, own.max(shared));
                 }
-                Some(_) => self.ledger.give(limit, id, 0, units),
+                Some(_) => self.ledger.give(of.0, of.1, 0, units),
                 None => {}
             }
         }

@@ -16,14 +16,14 @@ use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, Limits};
 use super::answers::{figures, folder, ns, options};
 use super::call::OF_FLOOR;
 use super::ends::{PutInPlace, terms_of};
-use super::held::Held;
+use super::held::{Claim, Held};
 use super::ledger::Ledger;
 use super::ops::{Call, ONE, Op, call};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::permits::Permits;
 use super::receipts::BatchReceipt;
 use super::returns::Open;
-use super::spec::{DENIES, FIRST_IDS, FLOOR, KNOWN, LARGEST_FACTOR, Spec};
+use super::spec::{ADDRESSES, DENIES, FIRST_IDS, FLOOR, KNOWN, LARGEST_FACTOR, NETWORKS, Spec};
 use super::support::rules::scripted;
 
 /// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of
@@ -141,7 +141,7 @@ impl Machine {
         let options = options(start.cap, clock, engine);
         let limits = start.spec.build_with(began_s, Some(&denies));
         let limiter = Limiter::with_options(limits, options).unwrap();
-        let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
+        let terms = Terms::new(start.spec.clone());
         let mut machine = Machine {
             on,
             checks,
@@ -178,6 +178,22 @@ impl Machine {
         for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
             let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).check(id, 0).unwrap();
         }
+        // Each network is a limit of its own.
+        for (handle, network) in
+            self.handles[ADDRESSES].iter().flat_map(|it| NETWORKS.iter().map(move |of| (it, of)))
+        {
+            let scaled = handle.scaled(Factor::from_millionths(LARGEST_FACTOR));
+            let _ = scaled.check(network.first_id, 0).unwrap();
+        }
+    }
+
+    /// Lets go of what was charged in networks that the limits have no more: whether a limiter still has the network when it
+    /// comes back depends on sweeps.
+    fn forget_former(&mut self) {
+        let terms = &self.oracle.terms;
+        let is_former = |claim: &Option<Claim>| claim.is_some_and(|it| terms.is_former(it.key.0));
+        self.open.retain(|open| !is_former(&open.claim));
+        self.receipts.iter_mut().for_each(|receipt| receipt.let_go(is_former));
     }
 
     pub(crate) fn now(&self) -> i128 {
@@ -190,7 +206,7 @@ impl Machine {
 
     fn note_rules(&mut self, at: i128) {
         let terms = &self.oracle.terms;
-        self.ledger.note_rules(at, |limit, id| terms.rule(limit, id, at));
+        self.ledger.note_rules(at, |place, id| terms.rule_of((place, id), at));
         self.permits.note_lifts(terms, at);
     }
 
@@ -366,9 +382,10 @@ impl Machine {
         self.find_handles();
         if reloaded.changed {
             let terms = self.with_ends(spec, self.oracle.now, (before, after));
-            let old = &self.oracle.terms.spec;
-            self.held.reload(|limit| spec.keeps(old, limit));
+            let old = self.oracle.terms.clone();
             self.oracle.reload(terms, debt);
+            self.held.reload(&old, &self.oracle.terms);
+            self.forget_former();
             self.note_rules(self.oracle.now);
         } else {
             for (limit, known) in KNOWN.iter().enumerate() {

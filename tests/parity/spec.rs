@@ -17,10 +17,10 @@ pub(crate) struct TestLimit {
 }
 
 /// The number of limits of rates. The limits of permits come after them in [`KNOWN`].
-pub(crate) const RATES: usize = 5;
+pub(crate) const RATES: usize = 6;
 
 /// Every run starts with all but [`LATE`], which a reload adds.
-pub(crate) const KNOWN: [TestLimit; 7] = [
+pub(crate) const KNOWN: [TestLimit; 8] = [
     TestLimit { name: "Plain", format: "string", ids: &["a", "b", "c", "d", "e", "f"] },
     TestLimit {
         name: "CertificatesPerDomainPerAccount",
@@ -38,6 +38,11 @@ pub(crate) const KNOWN: [TestLimit; 7] = [
         format: "string:integer",
         ids: &["a:1", "a:-1", "a longer id than most are:1"],
     },
+    TestLimit {
+        name: "Addresses",
+        format: "ipAddress",
+        ids: &["10.1.2.3", "10.1.9.9", "10.2.0.1", "9.9.9.9", "2001:db8::7"],
+    },
     TestLimit { name: "Streams", format: "string", ids: &["a", "b", "c", "an id of many bytes"] },
     TestLimit {
         name: "Flights",
@@ -53,11 +58,39 @@ pub(crate) const LATE: usize = 4;
 /// The name of the floors.
 pub(crate) const FLOOR: &str = "batch";
 
+/// The limit whose overrides may be of networks.
+pub(crate) const ADDRESSES: usize = 5;
+
+/// A network: its text, those of the ids of [`ADDRESSES`] that are in it, and an address in it that no operation uses.
+pub(crate) struct Network {
+    pub(crate) text: &'static str,
+    pub(crate) ids: &'static [usize],
+    #[allow(dead_code, reason = "shared limits have no networks")]
+    pub(crate) first_id: &'static str,
+}
+
+/// The networks, the smaller of two around an address first.
+pub(crate) const NETWORKS: [Network; 4] = [
+    Network { text: "10.1.0.0/16", ids: &[0, 1], first_id: "10.1.255.255" },
+    Network { text: "10.0.0.0/8", ids: &[0, 1, 2], first_id: "10.255.255.255" },
+    Network { text: "2001:db8::/32", ids: &[4], first_id: "2001:db8:ffff::" },
+    Network { text: "0.0.0.0/0", ids: &[0, 1, 2, 3], first_id: "255.255.255.255" },
+];
+
+/// The number of limits with buckets: the limits, and then the networks.
+pub(crate) const PLACES: usize = KNOWN.len() + NETWORKS.len();
+
+/// The limit that callers name for the buckets of a place.
+pub(crate) fn known_at(place: usize) -> &'static TestLimit {
+    KNOWN.get(place).unwrap_or(&KNOWN[ADDRESSES])
+}
+
 /// The name of a limit that denies batches. Batches charge it after the limits that come before it.
 pub(crate) const DENIES: &str = "Zdenies";
 
 /// For each limit an id that no operation uses. With it a run uses its largest factor first.
-pub(crate) const FIRST_IDS: [&str; 5] = ["none", "99:none.com", "99:none.org", "99", "none:0"];
+pub(crate) const FIRST_IDS: [&str; 6] =
+    ["none", "99:none.com", "99:none.org", "99", "none:0", "2001:db9::"];
 
 /// The largest factor of a call. A run uses it first for each limit, also for one that a reload brings, so that no sweep comes
 /// before the limiter knows it.
@@ -70,6 +103,7 @@ impl TestLimit {
         let number = |text: &str| text.parse::<i64>().unwrap();
         match self.format {
             "regId" => Id::from(number(text)),
+            "ipAddress" => Id::from(text.parse::<std::net::IpAddr>().unwrap()),
             "string:integer" => {
                 let (name, rest) = text.split_once(':').unwrap();
                 Id::from((name, number(rest)))
@@ -80,7 +114,8 @@ impl TestLimit {
 
     /// The account that an id belongs to.
     pub(crate) fn account_of(&self, id: usize) -> Option<u64> {
-        let (account, _) = self.ids[id].split_once(':')?;
+        let (account, _) =
+            self.ids[id].split_once(':').filter(|_| self.format.starts_with("regId"))?;
         account.parse().ok()
     }
 }
@@ -157,6 +192,8 @@ pub(crate) enum Target {
     /// An index into the limit's ids.
     Id(usize),
     Account(u64),
+    /// An index into [`NETWORKS`].
+    Network(usize),
 }
 
 impl Numbers {
@@ -222,6 +259,7 @@ impl Over {
         match self.target {
             Target::Id(id) => known.ids[id].into(),
             Target::Account(number) => number.to_string(),
+            Target::Network(at) => NETWORKS[at].text.into(),
         }
     }
 
@@ -238,11 +276,12 @@ impl Over {
         self.ends_s.map(at)
     }
 
-    /// Whether it names this id or the id's account.
+    /// Whether it names this id, the id's account or a network around it.
     pub(crate) fn is_for(&self, known: &TestLimit, id: usize) -> bool {
         match self.target {
             Target::Id(at) => at == id,
             Target::Account(account) => known.account_of(id) == Some(account),
+            Target::Network(at) => NETWORKS[at].ids.contains(&id),
         }
     }
 }
@@ -262,7 +301,7 @@ impl Spec {
         self.limits().flat_map(|(limit, spec)| {
             spec.overrides.0.iter().filter_map(move |over| match over.target {
                 Target::Id(id) => Some((limit, id)),
-                Target::Account(_) => None,
+                Target::Account(_) | Target::Network(_) => None,
             })
         })
     }

@@ -8,7 +8,8 @@ use tollgate::reload::CarryOver;
 use super::call::{BatchCall, Call, OF_FLOOR, ONE};
 use super::random::Random;
 use super::spec::{
-    KNOWN, LARGEST_FACTOR, LATE, LimitSpec, List, Numbers, Over, RATES, Sharing, Spec, Target,
+    ADDRESSES, KNOWN, LARGEST_FACTOR, LATE, LimitSpec, List, NETWORKS, Numbers, Over, RATES,
+    Sharing, Spec, Target,
 };
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -33,6 +34,8 @@ pub(crate) struct Features {
     pub(crate) defaults: bool,
     pub(crate) overrides: bool,
     pub(crate) accounts: bool,
+    /// Overrides of addresses are of networks, too.
+    pub(crate) networks: bool,
     pub(crate) ends: bool,
     /// Reloads change a limit's algorithm.
     pub(crate) algorithms: bool,
@@ -68,6 +71,7 @@ impl Features {
             defaults: often(),
             overrides,
             accounts: overrides && often(),
+            networks: overrides && often(),
             ends: overrides && often(),
             algorithms: often(),
             kinds,
@@ -84,6 +88,35 @@ impl Features {
             ids,
             dense: false,
             sharing: &[],
+        }
+    }
+}
+
+/// The time by which an override of addresses is slower, so that each end changes the limit of an address. An end that does
+/// not is not known to the ns.
+fn ms_of(target: Target) -> u64 {
+    match target {
+        Target::Network(at) => 2 + at as u64,
+        Target::Id(_) | Target::Account(_) => 1,
+    }
+}
+
+impl Numbers {
+    fn slower_by_ms(self, ms: u64) -> Numbers {
+        match self {
+            Numbers::Gcra { burst, count, period_ms } => {
+                Numbers::Gcra { burst, count, period_ms: period_ms + ms }
+            }
+            Numbers::Fixed { limit, window_ms } => {
+                Numbers::Fixed { limit, window_ms: window_ms + ms }
+            }
+            Numbers::Tokens { limit, window_ms, burst } => {
+                Numbers::Tokens { limit, window_ms: window_ms + ms, burst }
+            }
+            Numbers::Leaky { size, rate_ms, drip } => {
+                Numbers::Leaky { size, rate_ms: rate_ms + ms, drip }
+            }
+            Numbers::Permits { max } => Numbers::Permits { max },
         }
     }
 }
@@ -137,6 +170,10 @@ impl Generator {
         if self.features.overrides {
             for target in self.targets(limit) {
                 let numbers = (!self.random.chance(1, 12)).then(|| self.numbers(algorithm));
+                let numbers = numbers.map(|numbers| match limit {
+                    ADDRESSES => numbers.slower_by_ms(ms_of(target)),
+                    _ => numbers,
+                });
                 overrides.push(Over { target, numbers, ends_s: self.ends_s() });
             }
         }
@@ -179,6 +216,11 @@ impl Generator {
         if self.features.accounts {
             accounts.retain(|_| self.random.chance(1, 3));
             all.extend(accounts.into_iter().map(Target::Account));
+        }
+        if self.features.networks && limit == ADDRESSES {
+            all.extend(
+                (0..NETWORKS.len()).map(Target::Network).filter(|_| self.random.chance(1, 2)),
+            );
         }
         all
     }

@@ -244,6 +244,8 @@ CertificatesPerDomainPerAccount:12345678:example.com: {burst: 8, count: 1, perio
 CertificatesPerDomainPerAccount:12345678: {burst: 9, count: 1, period: 1s}
 Own: {burst: 1, count: 1, period: 1s, id: ipAddress}
 Own:10.0.0.2: {burst: 1, count: 1, period: 1s}
+Own:10.0.0.0/8: {burst: 2, count: 1, period: 1s}
+'Own:2001:db8::/32': {unlimited: true}
 ",
     );
     let limits = limits.unwrap();

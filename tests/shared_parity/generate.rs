@@ -24,7 +24,7 @@ const SHARINGS: &[&[Sharing]] = &[
 pub(crate) fn any(seed: u64) -> (Start, Vec<Op>) {
     let mut random = Random(seed);
     // A store decides no spend that must leave units.
-    let mut features = Features { leaves: false, ..Features::any(&mut random) };
+    let mut features = Features { leaves: false, networks: false, ..Features::any(&mut random) };
     features.sharing = random.pick(SHARINGS);
     let has_leases = features.sharing.iter().any(|it| matches!(it, Sharing::Leased { .. }));
     // Clocks of nodes with leases do not go back.

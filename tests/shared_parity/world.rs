@@ -77,7 +77,7 @@ impl World {
             let before = SystemTime::now();
             let limiter =
                 Limiter::with_options(start.spec.build(world.began_s), world.options()).unwrap();
-            let terms = Terms { spec: start.spec.clone(), ends: Vec::new() };
+            let terms = Terms::new(start.spec.clone());
             let mut node = Node::new(limiter, Oracle::new(terms, now), 0);
             node.oracle.store_now = Some(now);
             node.oracle.terms = world.terms(&node, &start.spec, now, (before, SystemTime::now()));

@@ -126,7 +126,10 @@ struct Differ {
 
 /// The ids that an account's override applies to.
 pub(crate) const ACCOUNT: &str = "the account's ids without an override";
+pub(crate) const NETWORK: &str = "the network's addresses without an override of a smaller one";
 
+const OTHER_BUCKET: &str =
+    "an address has another bucket: it starts full, or as it was when it last had it";
 const EVERYONE: &str = "everyone";
 const WITHOUT_OVERRIDE: &str = "everyone without an override";
 
@@ -242,23 +245,36 @@ impl Differ {
         let fields_of = |entry: Option<OverrideEntry<'_>>| {
             entry.map_or(Vec::new(), |entry| override_fields(&entry))
         };
-        // The limit that applies to the id: that of the override, else of its account, else the default.
-        let limit_for =
-            |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| -> Option<Limit> {
-                let account = || limit.override_of_account(&before.or(after)?);
-                match entry.or_else(|| account().filter(|account| self.is_valid(account))) {
-                    Some(entry) => entry.limit().cloned(),
-                    None => limit.default_limit().cloned(),
-                }
+        // The override that applies to the id: its own, else that of its account or of a network around it; `None` for the default.
+        let applying = |limit: LimitEntry<'_>, entry: Option<OverrideEntry<'_>>| {
+            let account = || limit.override_of_account(&before.or(after)?);
+            let networks = || limit.overrides_around(&*before.or(after)?.id()).ok();
+            let networks = || networks().into_iter().flatten();
+            let mut others = account().into_iter().chain(networks());
+            let given = entry.or_else(|| others.find(|other| self.is_valid(other)));
+            let numbers = match given {
+                Some(given) => given.limit().cloned(),
+                None => limit.default_limit().cloned(),
             };
-        let is_of_account = before.or(after).is_some_and(|entry| entry.is_of_account());
-        let (old, new) = (limit_for(old, before), limit_for(new, after));
+            (given.filter(OverrideEntry::is_of_network).map(|given| given.id()), numbers)
+        };
+        let applies_to = match before.or(after) {
+            Some(entry) if entry.is_of_account() => ACCOUNT,
+            Some(entry) if entry.is_of_network() => NETWORK,
+            _ => "the id",
+        };
+        let ((old_network, old), (network, new)) = (applying(old, before), applying(new, after));
+        // Each network has buckets of its own.
+        let live_buckets = match (&old, &new) {
+            (Some(_), Some(_)) if old_network != network => Some(OTHER_BUCKET.into()),
+            _ => self.carry_over.effect(old.as_ref(), new.as_ref()),
+        };
         OverrideChange {
             id,
             change: Change::new(before, after),
-            applies_to: if is_of_account { ACCOUNT } else { "the id" },
+            applies_to,
             fields: changed_fields(&fields_of(before), &fields_of(after)),
-            live_buckets: self.carry_over.effect(old.as_ref(), new.as_ref()),
+            live_buckets,
         }
     }
 }

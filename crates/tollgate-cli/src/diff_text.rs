@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::diff::{
-    ACCOUNT, Change, Difference, FieldChange, LimitChange, OverrideChange, OverrideChanges,
+    ACCOUNT, Change, Difference, FieldChange, LimitChange, NETWORK, OverrideChange, OverrideChanges,
 };
 use crate::escape::shortened;
 use crate::fields::Field;
@@ -94,8 +94,8 @@ fn override_change(text: &mut String, change: &OverrideChange) {
     };
     let (id, fields) = (escaped(&change.id), fields(change.change, &change.fields, ", "));
     let _ = writeln!(text, "    {sign} {id}: {fields}");
-    if change.applies_to == ACCOUNT {
-        let _ = writeln!(text, "      for {ACCOUNT}");
+    if [ACCOUNT, NETWORK].contains(&change.applies_to) {
+        let _ = writeln!(text, "      for {}", change.applies_to);
     }
     if let Some(effect) = &change.live_buckets {
         let _ = writeln!(text, "      live buckets: {effect}");

@@ -146,7 +146,7 @@ impl Engine {
         Some(tenths.min(9) as u8)
     }
 
-    /// Returns the override that applies to an id, that of the id or of its account: the id of the override
+    /// Returns the override that applies to an id, that of the id, of its account or of the smallest network around it: the id of the override
     /// and its limit, which is `None` if the override is "no limit", and its place in a file.
     pub(crate) fn override_of(
         &self,
@@ -159,7 +159,8 @@ impl Engine {
             let (account, _) = id.split_once(':')?;
             limit.override_of(account).ok()?.filter(OverrideEntry::is_of_account)
         };
-        let entry = limit.override_of(id).ok()?.or_else(of_account)?;
+        let of_network = || limit.overrides_around(id).ok()?.into_iter().next();
+        let entry = limit.override_of(id).ok()?.or_else(of_account).or_else(of_network)?;
         Some((entry.id(), entry.limit().cloned(), entry.location()))
     }
 

@@ -154,14 +154,16 @@ fn applies(explanation: &Explanation) -> String {
     let entry = match explanation.applies {
         Applies::Override => "the override of this id",
         Applies::Account => "the override of its account",
+        Applies::Network => "the override of a network around it,",
         Applies::Default => "the default",
         Applies::Disabled => "nothing, the limit is switched off",
         _ => "nothing, there is no default and no override",
     };
-    let at = at(explanation.location.as_ref());
+    let network = explanation.network.iter().map(|network| format!(" {}", escaped(network)));
+    let at = network.chain([at(explanation.location.as_ref())]).collect::<String>();
     match (explanation.applies, &explanation.limit) {
         (_, Some(numbers)) => format!("{entry}{at}: {numbers}"),
-        (Applies::Override | Applies::Account | Applies::Default, None) => {
+        (Applies::Override | Applies::Account | Applies::Network | Applies::Default, None) => {
             format!("{entry}{at}: no limit")
         }
         (_, None) => format!("{entry}{at}"),

@@ -1,6 +1,5 @@
 //! Asks the limits about a request, and writes their decisions into its response.
 
-use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
@@ -14,6 +13,9 @@ use crate::http::fields::{Shown, write_next_wait, write_wait};
 use crate::http::policies::PolicyRef;
 use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::exempt::Exemptions;
+use crate::http::tower::matched::{
+    INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, keep_one_of_each_bucket,
+};
 use crate::http::tower::policies::{PolicyListCache, PolicySlots};
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::response_state::ResponseState;
@@ -24,11 +26,7 @@ use crate::http::{Answer, Fields, Item, Style};
 use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
-use crate::limits::Id;
 use crate::observe::rejections::RejectionKind;
-
-/// The number of rules that a request is matched with without an allocation.
-pub(crate) const INLINE_RULES: usize = 4;
 
 /// The number of limits' decisions that are stored until the response without an allocation. More would make the future
 /// larger, which is copied several times.
@@ -45,17 +43,6 @@ pub(crate) struct Rules {
     pub(crate) lists: PolicyListCache,
 }
 
-/// A rule that applies to a request, with what the rule's functions return for the request. `position` is the rule's
-/// index.
-pub(crate) struct MatchedRule<'r, 'a> {
-    pub(crate) rule: &'r ActiveRule,
-    pub(crate) position: usize,
-    who: Who<'a>,
-    pub(crate) cost: u64,
-    factor: Factor,
-    pub(crate) partition: Option<Box<[u8]>>,
-}
-
 /// The limits' decision on a request, stored until its response comes.
 pub(crate) struct RequestOutcome {
     decision: Decision,
@@ -69,60 +56,6 @@ pub(crate) struct RequestOutcome {
 
 /// The decision on a request, with the outcome if its response depends on it; or why the request is rejected.
 pub(crate) type Asked = Result<(Decision, Option<RequestOutcome>), Rejection>;
-
-/// One limit's own decision, with its policy and partition key for the fields.
-pub(crate) struct LimitDecision {
-    pub(crate) position: usize,
-    pub(crate) policy: PolicyRef,
-    pub(crate) decision: Decision,
-    pub(crate) partition: Option<Box<[u8]>>,
-}
-
-pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
-
-impl MatchedRule<'_, '_> {
-    /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
-    fn record(&self, decision: Decision, limit: &Limit) -> Option<LimitDecision> {
-        let policy = self.rule.policies.find(limit)?;
-        let partition = self.partition.clone();
-        Some(LimitDecision { position: self.position, policy, decision, partition })
-    }
-
-    pub(crate) fn member(&self) -> Member<'_> {
-        let member = self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor);
-        if self.rule.has_terms() { self.rule.with_terms(member) } else { member }
-    }
-
-    /// Decides a check of the rule's bucket.
-    pub(crate) fn look(&self, cost: u64) -> Result<Decision, Error> {
-        self.rule.limit().scaled(self.factor).check(self.id(), cost)
-    }
-
-    fn id(&self) -> Id<'_> {
-        // A matched rule has an id. No id format would allow the empty text.
-        self.who.id().unwrap_or(Id::Text(""))
-    }
-}
-
-/// Keeps one of several rules that have the same limit and bucket: one that denies before a soft one, then the one with the largest
-/// cost, then one with a priority, then the first.
-/// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
-pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
-    // A rule with an invalid id stays, and the batch returns its error.
-    let bucket = |one: &MatchedRule<'_, '_>| {
-        let limit = one.rule.limit();
-        limit.normalize(one.id()).ok().map(|id| (limit.name().to_owned(), id))
-    };
-    let rank = |one: &MatchedRule<'_, '_>| {
-        let rule = one.rule;
-        (!rule.is_soft(), one.cost, rule.floor().is_some(), Reverse(one.position))
-    };
-    let all: Vec<_> = matched.iter().map(|one| (bucket(one), rank(one))).collect();
-    matched.retain(|one| {
-        let (of_bucket, own) = (bucket(one), rank(one));
-        of_bucket.is_none() || !all.iter().any(|(other, it)| *other == of_bucket && *it > own)
-    });
-}
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch.

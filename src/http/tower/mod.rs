@@ -10,6 +10,7 @@ pub mod extract;
 mod grpc;
 mod holding;
 pub(crate) mod layer;
+pub(crate) mod matched;
 pub(crate) mod outcome;
 mod policies;
 mod rejection;

@@ -10,12 +10,11 @@ use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::error::Error;
-use crate::http::tower::answer::{
-    Asked, INLINE_RULES, MatchedRule, RequestOutcome, Rules, keep_one_of_each_bucket, rejection_for,
-};
+use crate::http::tower::answer::{Asked, RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::{AskedLater, AsyncRateLimitLayer};
 use crate::http::tower::charge::{HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::layer::LayerState;
+use crate::http::tower::matched::{INLINE_RULES, MatchedRule, keep_one_of_each_bucket};
 use crate::http::{RateLimitBuilder, Rejection, SetupError};
 use crate::limiter::batch::Member;
 use crate::limiter::reserve::{Receipt, ReserveError, Timer};

@@ -25,7 +25,8 @@ use crate::limiter::handle::Call;
 use crate::limiter::other_handles::{needs_receipt, needs_store};
 #[cfg(feature = "tower")]
 use crate::limiter::reserve::{Receipt, claim::ClaimedBy};
-use crate::limits::Scratch;
+use crate::limits::{Applying, Scratch};
+use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
 
 use count::give_to_shadow;
@@ -408,13 +409,13 @@ fn with_limit_now(
     member: &Prepared<'_>,
     give: impl FnOnce(&StoreKey<'_>, &Limit) -> Result<Decision, Outdated>,
 ) -> Result<Decision, Outdated> {
-    let key = member.key.key;
-    let numbers = view.generation.limits.entry(key.limit).limit_for(key.id, view.limits_now_ns());
-    let Some((limit, tag)) = numbers else { return Ok(Decision::UNLIMITED) };
+    let key = KeyRef { limit: member.handle.index, id: member.key.key.id };
+    let applies = view.generation.limits.applying(key, view.limits_now_ns());
+    let Some(Applying { key, limit, tag, .. }) = applies else { return Ok(Decision::UNLIMITED) };
     let scaled = match member.factor == Factor::ONE {
         true => None,
         // If the factor takes the new limit out of its range, the units are returned without the factor.
         false => view.scaled(key.limit, limit, member.factor).unwrap_or_default(),
     };
-    give(&StoreKey { tag, ..member.key }, scaled.as_ref().unwrap_or(limit))
+    give(&view.store_key(key, tag), scaled.as_ref().unwrap_or(limit))
 }

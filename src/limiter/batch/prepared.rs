@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::member::{Member, MemberMode};
 use crate::limiter::handle::KeyedLimit;
-use crate::limits::{Leave, Scratch, decode, encode};
+use crate::limits::{Applying, Leave, Scratch, decode, encode};
 use crate::store::StoreKey;
 use crate::store::key::KeyRef;
 use crate::util::fault::{self, Fault};
@@ -154,14 +154,13 @@ fn prepare<'a>(
     let Member { handle, id, cost, terms, factor } = *member;
     let mode = terms.mode();
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
-    let entry = view.generation.limits.entry(handle.index);
-    let Some((limit, tag)) = entry.limit_for(id, view.limits_now_ns()) else {
-        return Ok(None);
-    };
+    let key = KeyRef { limit: handle.index, id };
+    let applies = view.generation.limits.applying(key, view.limits_now_ns());
+    let Some(Applying { key, entry, limit, tag }) = applies else { return Ok(None) };
     let limit = if factor == Factor::ONE {
         handle.with_set_max(limit, tag)
     } else {
-        let scaled = view.scaled(handle.index, limit, factor);
+        let scaled = view.scaled(key.limit, limit, factor);
         match scaled.inspect_err(|_| handle.tally.count_error())? {
             Some(limit) => Cow::Owned(limit),
             None => return Ok(None),
@@ -170,7 +169,8 @@ fn prepare<'a>(
     let (leave, percent) = match terms.leave() {
         Leave::Units(leave) => (leave, 0),
         Leave::Floor(name) => {
-            let floor = entry.floor(name.text()).inspect_err(|_| handle.tally.count_error())?;
+            let of_limit = view.generation.limits.entry(handle.index);
+            let floor = of_limit.floor(name.text()).inspect_err(|_| handle.tally.count_error())?;
             (floor.units_of(limit.burst()), floor.percent())
         }
     };
@@ -182,7 +182,7 @@ fn prepare<'a>(
     let is_above = trial == (Trial::ShadowMode { is_above: true });
     let Demand { cost, leave } = if is_above { Demand::NOTHING } else { Demand { cost, leave } };
     Ok(Some(Prepared {
-        key: view.store_key(KeyRef { limit: handle.index, id }, tag),
+        key: view.store_key(key, tag),
         limit,
         handle,
         cost,

@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::batch::prepared::{INLINE_MEMBERS, OF_SPEND};
 use crate::limiter::batch::{Batch, Member};
-use crate::limiter::reserve::until::{Next, PendingPlace};
+use crate::limiter::reserve::pending::{Next, PendingPlace};
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
 use crate::util::time::saturating_ns;

@@ -180,8 +180,7 @@ impl KeyedLimit {
         self.refuse_if_shared(key)?;
         let now_ns = inner.clock.now_ns();
         let applies = inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            Ok(entry.limit_for(key.id, view.limits_ns(now_ns)).is_some())
+            Ok(view.generation.limits.applying(key, view.limits_ns(now_ns)).is_some())
         });
         if !applies {
             return Err(self.block_error(key.id, "no limit applies to it"));
@@ -325,11 +324,20 @@ impl LimiterState {
 }
 
 impl LimitsView<'_> {
-    /// The time until the block of a key ends, if the key is blocked.
+    /// The time until the block of a key ends, if the key is blocked. The block of an address is listed under the limit, in
+    /// whichever network the address is.
     pub(crate) fn blocked_ns(self, key: &StoreKey<'_>, now_ns: u64) -> Option<u64> {
         let inner = self.inner;
-        let hash = inner.store.hash(key.key, key.fingerprint);
-        inner.blocks.end_ns(hash, key.key, now_ns).map(|end_ns| end_ns - now_ns)
+        if !inner.blocks.is_any() {
+            return None;
+        }
+        let limit = self.generation.limits.public(key.key.limit);
+        let listed = KeyRef { limit, ..key.key };
+        let hash = match listed == key.key {
+            true => inner.store.hash(key.key, key.fingerprint),
+            false => inner.bin_hash(listed),
+        };
+        inner.blocks.end_ns(hash, listed, now_ns).map(|end_ns| end_ns - now_ns)
     }
 
     /// The denial of a call that needs `cost` units of a key whose block ends in `left_ns`. Writes nothing.

@@ -8,7 +8,7 @@ use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
-use crate::limits::{Floor, FloorName, Id, Scratch};
+use crate::limits::{Applying, Floor, FloorName, Id, Scratch};
 use crate::store::key::KeyRef;
 use crate::store::pin;
 
@@ -80,15 +80,16 @@ impl KeyedLimit {
         FloorCall { floor, cost, .. }: FloorCall<'_>,
         now_ns: u64,
     ) -> Result<(Demand, u8), Error> {
-        let entry = view.generation.limits.entry(self.index);
-        let Some((limit, _)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
+        let limits = &view.generation.limits;
+        let key = KeyRef { limit: self.index, id };
+        let Some(Applying { key, limit, .. }) = limits.applying(key, view.limits_ns(now_ns)) else {
             return Ok((cost.into(), 0));
         };
-        let floor = entry.floor(floor.text())?;
+        let floor = limits.entry(self.index).floor(floor.text())?;
         let burst = match factor {
             Factor::ONE => limit.burst(),
             // The call itself has the error of a factor.
-            factor => match view.scaled(self.index, limit, factor) {
+            factor => match view.scaled(key.limit, limit, factor) {
                 Ok(Some(scaled)) => scaled.burst(),
                 Ok(None) | Err(_) => return Ok((cost.into(), 0)),
             },

@@ -22,7 +22,7 @@ use crate::limits::{Entry, Id, IdFormat, Limits, Scratch, decode, encode, with_p
 use crate::observe::events::LoggedKey;
 use crate::observe::stripes::Stripes;
 use crate::observe::tally::HandleTally;
-use crate::store::key::LimitIndex;
+use crate::store::key::{KeyRef, LimitIndex};
 use crate::store::{Fingerprint, pin};
 
 pub(crate) use call::Call;
@@ -390,9 +390,9 @@ impl KeyedLimit {
         let id = encode(self.format, id, &mut scratch)?;
         let guard = pin();
         let view = self.limiter.inner.view(&guard);
-        let entry = view.generation.limits.entry(self.index);
-        let applies = entry.limit_for(id, view.limits_now_ns());
-        Ok(then(entry, applies.map(|(limit, _)| limit)))
+        let limits = &view.generation.limits;
+        let applies = limits.applying(KeyRef { limit: self.index, id }, view.limits_now_ns());
+        Ok(then(limits.entry(self.index), applies.map(|applying| applying.limit)))
     }
 
     /// Returns the ids that have a bucket, in no order, or `None` if the [engine](crate::options::Engine) stores
@@ -416,13 +416,20 @@ impl KeyedLimit {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn ids(&self) -> Option<Vec<String>> {
-        let mut ids = Vec::new();
+        let (mut ids, limits) = (Vec::new(), self.limiter.limits());
+        let mut has_networks = false;
         let keeps_keys = self.limiter.inner.store.for_each_key(|key| {
             let key = key.as_ref();
-            if key.limit == self.index {
+            if limits.public(key.limit) == self.index {
+                has_networks |= key.limit != self.index;
                 ids.push(decode(self.format(), key.id));
             }
         });
+        if has_networks {
+            // A reload may have moved an address, which then has a bucket here and there.
+            ids.sort_unstable();
+            ids.dedup();
+        }
         keeps_keys.then_some(ids)
     }
 }

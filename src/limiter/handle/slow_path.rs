@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::other_handles::{needs_permits, needs_store};
-use crate::limits::{Id, Scratch, encode};
+use crate::limits::{Applying, Id, Scratch, encode};
 use crate::observe::stripes::Stripes;
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Outdated, StoreKey};
@@ -102,11 +102,13 @@ impl KeyedLimit {
         call: Call,
         now_ns: u64,
     ) -> Result<Result<Decided, Error>, Outdated> {
-        // Ask the registry which limit applies to the id.
-        let entry = view.generation.limits.entry(self.index);
-        let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
+        // Ask the registry which limit applies to the id, and where its bucket is.
+        let key = KeyRef { limit: self.index, id };
+        let limits = &view.generation.limits;
+        let Some(applying) = limits.applying(key, view.limits_ns(now_ns)) else {
             return Ok(Ok(Decided::unlimited(call)));
         };
+        let Applying { key, entry, limit, tag } = applying;
         if entry.is_shared() {
             return Ok(match factor == Factor::ZERO {
                 true => Ok(Decided::unlimited(call)),
@@ -114,21 +116,24 @@ impl KeyedLimit {
             });
         }
         if entry.counts_in_flight() && !call.is_check() {
-            return Ok(Err(needs_permits(&entry.name)));
+            return Ok(Err(needs_permits(self.name())));
         }
-        let key = StoreKey { key: KeyRef { limit: self.index, id }, fingerprint, tag };
+        let key = match key.limit == self.index {
+            true => StoreKey { key, fingerprint, tag },
+            false => view.store_key(key, tag),
+        };
         let limit = &*self.with_set_max(limit, tag);
         if factor == Factor::ONE {
             return self.decide(view, &key, limit, call, now_ns);
         }
-        let limit = match view.scaled(self.index, limit, factor) {
+        let limit = match view.scaled(key.key.limit, limit, factor) {
             Ok(Some(limit)) => limit,
             Ok(None) => return Ok(Ok(Decided::unlimited(call))),
             Err(error) => return Ok(Err(error)),
         };
         let decided = self.decide(view, &key, &limit, call, now_ns)?;
         if fault::active(Fault::FactorNotedLate) {
-            view.generation.largest_factors.record(self.index, factor);
+            view.generation.largest_factors.record(key.key.limit, factor);
         }
         Ok(decided)
     }
@@ -142,12 +147,12 @@ impl KeyedLimit {
         call: Call,
         now_ns: u64,
     ) -> Result<Result<Decided, Error>, Outdated> {
-        let entry = view.generation.limits.entry(self.index);
+        let entry = view.generation.limits.entry(key.key.limit);
         let has_shadow = entry.shadow_beside(key.tag).is_some();
         let is_above = call.cost() > limit.burst();
         if !entry.is_shadow() {
             if is_above {
-                return Ok(Err(limit.cost_error(call.demand(), Some(&entry.name))));
+                return Ok(Err(limit.cost_error(call.demand(), Some(self.name()))));
             }
             let ran = run_unless_blocked(call, view, key, limit, now_ns)?;
             if call.is_spend() {

@@ -36,6 +36,12 @@ impl Closed {
         }
         let left = closed.tallies.keys().copied();
         let left = left.filter(|&index| now.limits.is_left_by(new, index));
+        let mut kept = 0;
+        let left = left.filter(|&index| {
+            let is_kept = kept < MAX_KEPT && keeps_network(inner, (now, new), index);
+            kept += usize::from(is_kept);
+            !is_kept
+        });
         closed.forgotten = left.filter(|index| !closed.blocked.contains(index)).collect();
         closed
     }
@@ -62,6 +68,33 @@ impl Closed {
         let forgotten = std::mem::take(&mut self.forgotten);
         self.tallies.retain(|index, _| !forgotten.contains(index));
     }
+}
+
+/// The most networks that keep their index without a limit that has them. Each has buckets, so a reload does not reach it
+/// unless the limits give many thousand new networks again and again.
+const MAX_KEPT: usize = 1 << 20;
+
+/// Whether a network's limit stays although a reload to `new` takes the network away: buckets of it may owe units. In the
+/// reload that takes it away, calls that have begun before may still charge its buckets.
+fn keeps_network(
+    inner: &LimiterState,
+    (now, new): (&Generation, &Limits),
+    index: LimitIndex,
+) -> bool {
+    if !now.limits.may_keep_network(new, index) {
+        return false;
+    }
+    let owes = || {
+        let tag = now.limits.default_tag(index);
+        let now_ns = inner.clock.now_ns();
+        let is_full = |word| {
+            tag.is_none_or(|tag| {
+                now.limits.is_full(tag, word, now_ns, |it| now.largest_factors.get(it))
+            })
+        };
+        !now.overflow_word(index).is_ok_and(is_full)
+    };
+    now.limits.is_current_network(index) || inner.store.has_cells(index) || owes()
 }
 
 /// Returns the limits of which ids are blocked.

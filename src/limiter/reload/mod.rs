@@ -188,7 +188,7 @@ fn check_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error>
         {
             let text = format!(
                 "{}: {from} cannot become {to}, because permits are no units; give the limit another name",
-                entry.name
+                entry.public_name()
             );
             return Err(Error::new(ErrorKind::Limit, text));
         }
@@ -198,7 +198,7 @@ fn check_rules(old: &Limits, new: &Limits, debt: CarryOver) -> Result<(), Error>
         if debt != CarryOver::Afresh && (is_custom(before) || is_custom(after)) && from != to {
             let text = format!(
                 "{}: {to} cannot read the debts that its buckets have by {from}; reload with CarryOver::Afresh, or give the limit another name",
-                entry.name
+                entry.public_name()
             );
             return Err(Error::new(ErrorKind::Limit, text));
         }

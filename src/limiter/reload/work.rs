@@ -131,6 +131,39 @@ fn names_that_went_cost_a_reload_nothing() {
     assert!(known() <= first + HELD + 3 && limiter.stats().cells <= 1);
 }
 
+/// A reload that takes a network away keeps its index while the network has buckets, and another one forgets it.
+#[test]
+fn networks_that_went_cost_a_reload_nothing() {
+    let (clock, hand) = Clock::manual();
+    let options = LimiterOptions::default().clock(clock);
+    let with = |network: &str| {
+        let builder = Limits::builder().limit("A", IdFormat::IpAddress, of(10)).unwrap();
+        builder.override_id("A", network, of(20)).unwrap().build()
+    };
+    let limiter = Limiter::with_options(with("9.0.0.0/8"), options).unwrap();
+    let handle = limiter.limit("A").unwrap();
+    let known = || limiter.limits().count();
+    let first = known();
+    for at in 0..200 {
+        assert!(limiter.reload(with(&format!("10.{at}.0.0/16"))).unwrap().changed);
+        let is_charged = at < 5;
+        if is_charged {
+            let id = std::net::Ipv4Addr::new(10, at, 0, 1);
+            assert!(handle.spend(id, 1).unwrap().allowed());
+        }
+        // The five networks with a bucket, the new one, the one before, and one whose index is free again.
+        assert!(known() <= first + 5 + 3, "{} limits, {first} at first", known());
+    }
+    assert_eq!(limiter.stats().cells, 5);
+    hand.advance(Duration::from_secs(36_000_000));
+    while !limiter.sweep(1 << 20).finished {}
+    assert_eq!(limiter.stats().cells, 0);
+    for at in 0..10 {
+        limiter.reload(with(&format!("11.{at}.0.0/16"))).unwrap();
+    }
+    assert!(known() <= first + 5 + 3, "the indices are used again");
+}
+
 /// Calls for one bucket migrate no cells for a concurrent reload.
 #[test]
 fn calls_beside_reloads_do_a_bounded_work() {

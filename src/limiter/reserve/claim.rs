@@ -21,7 +21,7 @@ use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
-use crate::limits::{Id, Limits, Scratch};
+use crate::limits::{Applying, Id, Limits, Scratch};
 use crate::observe::tally::Tally;
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
@@ -109,9 +109,9 @@ impl KeyedLimit {
         let mut scratch = Scratch::new();
         let id = self.encoded(id, &mut scratch)?;
         Ok(self.limiter.inner.with_view(|view| {
-            let limit =
-                view.generation.limits.entry(self.index).limit_for(id, view.limits_now_ns());
-            Ok(limit.is_none_or(|(limit, _)| limit.rule().gcra().is_some()))
+            let key = KeyRef { limit: self.index, id };
+            let applies = view.generation.limits.applying(key, view.limits_now_ns());
+            Ok(applies.is_none_or(|applying| applying.limit.rule().gcra().is_some()))
         }))
     }
 
@@ -153,8 +153,8 @@ impl KeyedLimit {
         now_ns: u64,
         wanted: Wanted,
     ) -> Result<Result<Claimed, Error>, Outdated> {
-        let entry = view.generation.limits.entry(self.index);
-        let Some((limit, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
+        let applies = view.generation.limits.applying(key, view.limits_ns(now_ns));
+        let Some(Applying { key, entry, limit, tag }) = applies else {
             return Ok(Ok(Claimed::UNLIMITED));
         };
         let limit = &*self.with_set_max(limit, tag);
@@ -167,7 +167,7 @@ impl KeyedLimit {
         }
         let (is_above, is_in_shadow_mode) = (cost > limit.burst(), entry.is_shadow());
         if is_above && !is_in_shadow_mode {
-            return Ok(Err(limit.cost_error(cost.into(), Some(&entry.name))));
+            return Ok(Err(limit.cost_error(cost.into(), Some(self.name()))));
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
@@ -358,8 +358,9 @@ impl Claim {
         let Some(charged) = self.charged(by) else { return };
         inner.with_view(|view| {
             // Also if the limit is lifted by now: its figure outlasts that, but not the name.
-            if !view.generation.limits.entry_of(key.limit, by.generation).name.is_empty() {
-                view.generation.tallies.of(key.limit).count_in_flight(self.cost.wrapping_neg());
+            let limit = by.limits.public(key.limit);
+            if !view.generation.limits.entry_of(limit, by.generation).name.is_empty() {
+                view.generation.tallies.of(limit).count_in_flight(self.cost.wrapping_neg());
             }
             Ok(())
         });

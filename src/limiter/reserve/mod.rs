@@ -5,6 +5,7 @@
 
 pub(crate) mod claim;
 mod error;
+pub(crate) mod pending;
 mod receipt;
 mod reservation;
 pub(crate) mod until;

@@ -2,19 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-
-use ahash::RandomState;
 
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::claim::Claimed;
 use crate::limiter::reserve::error::ReserveError;
+use crate::limiter::reserve::pending::{Next, PendingPlace, random_below};
 use crate::limiter::reserve::receipt::Receipt;
-use crate::limiter::reserve::reservation::Reservation;
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limits::Id;
-use crate::util::time::{saturating_ns, share_of};
+use crate::util::time::saturating_ns;
 
 /// Makes futures that are ready after a given time. This is all that waiting needs from a runtime.
 ///
@@ -322,13 +319,6 @@ enum WaitState {
     },
 }
 
-/// What a caller that waits does next.
-#[allow(clippy::large_enum_variant, reason = "it is matched at once")]
-pub(crate) enum Next {
-    Sleep(Duration),
-    Allowed(Receipt),
-}
-
 impl WaitState {
     /// Begins to spend again and again, for at most `at_most`.
     fn retrying(handle: &KeyedLimit, at_most: Duration) -> WaitState {
@@ -404,82 +394,6 @@ impl Wait<'_, '_> {
     }
 }
 
-/// A reservation that a caller waits for. Dropping it cancels the reservation.
-#[derive(Default)]
-pub(crate) struct PendingPlace {
-    /// `None` once it is a receipt.
-    place: Option<Reservation>,
-    /// The time that the first sleep takes longer than the wait.
-    jitter: Duration,
-}
-
-impl PendingPlace {
-    /// The first sleep is up to `jitter` longer than the wait, if there is one, and takes at most `at_most` in all.
-    pub(crate) fn new(place: Reservation, jitter: Duration, at_most: Duration) -> PendingPlace {
-        // Made first: it cancels the reservation if a custom clock panics below.
-        let mut pending = PendingPlace { place: Some(place), jitter };
-        let wait = pending.wait();
-        let spare = if wait.is_zero() { wait } else { at_most.saturating_sub(wait) };
-        pending.jitter = random_below(jitter.min(spare));
-        pending
-    }
-
-    /// Adds the place of another member of a batch.
-    pub(crate) fn push(&mut self, place: Reservation) {
-        match &mut self.place {
-            Some(first) => first.others.push(place),
-            none => *none = Some(place),
-        }
-    }
-
-    /// Cancels the place, which nobody has used, also if its time has come.
-    pub(crate) fn leave_unused(&mut self) {
-        if let Some(place) = &mut self.place {
-            let others = place.others.iter_mut();
-            others.for_each(|other| other.granted_at_ns = u64::MAX);
-            place.granted_at_ns = u64::MAX;
-        }
-    }
-
-    /// Returns the place, which is not cancelled any more.
-    pub(crate) fn take(&mut self) -> Option<Reservation> {
-        self.place.take()
-    }
-
-    pub(crate) fn wait(&self) -> Duration {
-        self.place.as_ref().map_or(Duration::ZERO, Reservation::wait)
-    }
-
-    /// Returns how long to sleep before asking again, or the receipt once the reservation is granted. A second sleep is needed
-    /// only if the timer was early, or if the limiter's clock is slower than the timer's.
-    pub(crate) fn next(&mut self) -> Next {
-        let wait = self.wait();
-        if !wait.is_zero() {
-            return Next::Sleep(wait.saturating_add(std::mem::take(&mut self.jitter)));
-        }
-        let receipt = self.place.take().map(Reservation::into_receipt);
-        Next::Allowed(receipt.unwrap_or_else(Receipt::of_nothing))
-    }
-}
-
-impl Drop for PendingPlace {
-    fn drop(&mut self) {
-        let Some(place) = self.place.take() else { return };
-        if std::thread::panicking() {
-            // A custom clock may panic again. A second panic would abort the process; the place then stays charged.
-            let _ = catch_unwind(AssertUnwindSafe(|| place.cancel()));
-        } else {
-            place.cancel();
-        }
-    }
-}
-
-/// Draws a time below `max`, evenly distributed; 0 if `max` is 0.
-pub(crate) fn random_below(max: Duration) -> Duration {
-    // Each state has new random seeds.
-    share_of(max, RandomState::new().hash_one(0_u64))
-}
-
 impl<T> fmt::Debug for Waiting<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting")
@@ -487,20 +401,5 @@ impl<T> fmt::Debug for Waiting<'_, T> {
             .field("at_most", &self.at_most)
             .field("jitter", &self.jitter)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_times_are_below_the_bound_and_differ() {
-        let max = Duration::from_millis(100);
-        let drawn: Vec<Duration> = (0..1000).map(|_| random_below(max)).collect();
-        assert!(drawn.iter().all(|&time| time < max));
-        let late = drawn.iter().filter(|&&time| time >= max / 2).count();
-        assert!((300..700).contains(&late), "{late} of 1000 in the later half");
-        assert_eq!(random_below(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -8,6 +8,7 @@ mod address;
 mod boulder;
 #[cfg(all(test, feature = "boulder"))]
 mod boulder_tests;
+mod cidr;
 mod digits;
 #[cfg(feature = "boulder")]
 mod domain;
@@ -36,6 +37,9 @@ use crate::limits::{Id, IdFormat, shown};
 
 #[cfg(feature = "boulder")]
 pub(super) use boulder::is_address;
+#[cfg(feature = "snapshot")]
+pub(crate) use cidr::is_network_text;
+pub(crate) use cidr::{NetworkId, family_and_bits, is_network};
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
 /// The longest id of the format `string`.
@@ -175,7 +179,6 @@ fn pair_as_text<'b>(
 
 /// Returns the id of an override in normal form. The text must follow every rule of its format, because an id that is not
 /// in normal form would never match. `public_only` refuses addresses in reserved blocks.
-#[cfg_attr(not(feature = "yaml"), allow(dead_code, reason = "only files have these ids"))]
 pub(crate) fn encode_override<'s>(
     format: IdFormat,
     text: &'s str,
@@ -183,6 +186,20 @@ pub(crate) fn encode_override<'s>(
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], Error> {
     encode_from(format, Id::Text(text), Origin::Override { public_only }, scratch)
+}
+
+/// Returns the id of an override in code in normal form: the id of a request, or the text of a network.
+pub(crate) fn encode_id_or_network<'s>(
+    format: IdFormat,
+    id: Id<'s>,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], Error> {
+    match id {
+        Id::Text(text) if format == IdFormat::IpAddress && text.contains('/') => {
+            encode_override(format, text, false, scratch)
+        }
+        _ => encode(format, id, scratch),
+    }
 }
 
 pub(super) fn encode_from<'s>(
@@ -196,6 +213,11 @@ pub(super) fn encode_from<'s>(
         (Shape::One(Part::String), Id::Text(text)) => match string(text) {
             Ok(()) => return Ok(text.as_bytes()),
             Err(why) => Err(why),
+        },
+        (Shape::One(Part::IpAddress), Id::Text(text)) if text.contains('/') => match origin {
+            Origin::Override { public_only } => cidr::parse(text, public_only)
+                .map(|network| scratch.extend_from_slice(network.as_bytes())),
+            Origin::Request => Err(wanted::wanted(Part::IpAddress)),
         },
         (Shape::One(part), id) => match *id.fields() {
             [field] => part.push(field, origin, scratch),

@@ -2,7 +2,7 @@
 
 use super::address::{decode_address, push_octets};
 use super::wanted::{wanted, wrong_type};
-use super::{Origin, STRING_MAX_BYTES, Scratch, address, digits, push_written, string};
+use super::{Origin, STRING_MAX_BYTES, Scratch, address, cidr, digits, push_written, string};
 use crate::limits::id::{IdField, WideInteger};
 use crate::limits::id_format::Part;
 
@@ -86,7 +86,9 @@ impl Part {
     pub(super) fn decode(self, bytes: &[u8]) -> String {
         let text = match self {
             Part::String => Some(String::from_utf8_lossy(bytes).into_owned()),
-            Part::IpAddress => decode_address(bytes).map(|address| address.to_string()),
+            Part::IpAddress => {
+                decode_address(bytes).map(|it| it.to_string()).or_else(|| cidr::decode(bytes))
+            }
             Part::RegId => {
                 bytes.try_into().ok().map(|number| u64::from_be_bytes(number).to_string())
             }

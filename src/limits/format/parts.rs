@@ -1,5 +1,6 @@
 //! Takes ids in normal form apart, to compare them.
 
+use super::is_network;
 use crate::limits::IdFormat;
 use crate::limits::id_format::{Part, Shape};
 
@@ -18,7 +19,7 @@ pub(crate) fn is_account(format: IdFormat, id: &[u8]) -> bool {
 /// account's number.
 pub(crate) fn address_of(format: IdFormat, rest: &[u8]) -> Option<&[u8]> {
     match part_of(format)? {
-        Part::IpAddress => Some(rest),
+        Part::IpAddress => (!is_network(format, rest)).then_some(rest),
         #[cfg(feature = "boulder")]
         Part::Boulder(part) => part.octets_of(rest),
         _ => None,

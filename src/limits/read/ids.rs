@@ -126,6 +126,9 @@ impl<'t> Walk<'_, 't> {
             Ok(bytes) => bytes,
             Err(error) => return self.fault(line, at, error.to_string()),
         };
+        if let Err(message) = self.builder.check_network(index, bytes) {
+            return self.fault(line, at, message);
+        }
         let source_line =
             SourceLine { source: self.source, line: u32::try_from(line).unwrap_or(u32::MAX) };
         match self.builder.add_override(index, bytes, target.terms, source_line) {

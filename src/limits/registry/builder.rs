@@ -45,6 +45,7 @@ impl LimitsBuilder {
                 clocks: None,
                 files: Vec::new(),
                 store: None,
+                networks: 0,
             },
         };
         for &(name, format) in names::BOULDER {
@@ -153,7 +154,8 @@ impl LimitsBuilder {
 
     /// Gives one id of a limit its own limit. `None` lifts the limit for the id, like `unlimited: true` in a file: this limit
     /// never denies its calls and charges them nothing. An override of a composite id's account applies to
-    /// all ids of the account that have no override themselves.
+    /// all ids of the account that have no override themselves. Under [`IdFormat::IpAddress`] the id may be the text of
+    /// a [network](crate::docs::limits_files#networks), such as `10.0.0.0/8`.
     ///
     /// # Errors
     ///
@@ -230,7 +232,9 @@ impl LimitsBuilder {
         }
         let mut scratch = Scratch::new();
         let id = id.into();
-        let bytes = format::encode(self.limits.entry(index).format, id, &mut scratch)?;
+        let bytes =
+            format::encode_id_or_network(self.limits.entry(index).format, id, &mut scratch)?;
+        self.check_network(index, bytes).map_err(|text| Error::new(ErrorKind::Id, text))?;
         let path = SourcePath { source: SourcePath::IN_CODE, is_listed: false, element: None };
         let terms =
             self.add_terms(index, OverrideTerms { limit, expires, max_debt, note: None, path });
@@ -266,6 +270,7 @@ impl LimitsBuilder {
             entry.notes.shrink_to_fit();
         }
         self.add_shadows();
+        self.add_networks();
         let is_other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
         self.limits.is_gcra = !self.limits.entries.iter().any(is_other);
         self.limits.in_generation(0, None)
@@ -300,7 +305,7 @@ impl LimitsBuilder {
         Ok(index)
     }
 
-    fn intern(&mut self, name: &str, format: IdFormat) -> LimitIndex {
+    pub(super) fn intern(&mut self, name: &str, format: IdFormat) -> LimitIndex {
         if let Some(&index) = self.limits.by_name.get(name) {
             return index;
         }
@@ -311,7 +316,7 @@ impl LimitsBuilder {
         index
     }
 
-    fn entry_mut(&mut self, index: LimitIndex) -> &mut Entry {
+    pub(super) fn entry_mut(&mut self, index: LimitIndex) -> &mut Entry {
         &mut self.limits.entries[index.0 as usize]
     }
 
@@ -365,6 +370,8 @@ impl LimitsBuilder {
         match entry.overrides.entry(OwnedId::new(id)) {
             hash_map::Entry::Vacant(vacant) => {
                 vacant.insert(Override { terms, line: at.line });
+                let is_network = format::is_network(entry.format, id);
+                self.limits.networks += usize::from(is_network);
                 Ok(())
             }
             hash_map::Entry::Occupied(before) => {
@@ -449,7 +456,7 @@ impl LimitsBuilder {
 }
 
 impl Entry {
-    fn set_algorithm(&mut self, limit: Option<&Limit>) {
+    pub(super) fn set_algorithm(&mut self, limit: Option<&Limit>) {
         self.algorithm = self.algorithm.or(limit.map(Limit::algorithm));
     }
 

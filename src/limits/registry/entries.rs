@@ -245,8 +245,9 @@ impl<'a> LimitEntry<'a> {
         })
     }
 
-    /// Returns the override of this id, expired or not, but not that of the id's account. The id is read as a call's: an override
-    /// for a name below a registered domain, which applies to no call, is not found.
+    /// Returns the override of this id, expired or not, but not that of the id's account or of a network around it. The id is
+    /// read as a call's: an override for a name below a registered domain, which applies to no call, is not found. Under
+    /// `ipAddress` it may be a network, such as `10.0.0.0/8`.
     ///
     /// # Errors
     ///
@@ -267,7 +268,7 @@ impl<'a> LimitEntry<'a> {
         id: impl Into<Id<'i>>,
     ) -> Result<Option<OverrideEntry<'a>>, Error> {
         let mut scratch = Scratch::new();
-        let id = format::encode(self.format(), id.into(), &mut scratch)?;
+        let id = format::encode_id_or_network(self.format(), id.into(), &mut scratch)?;
         Ok(self.override_at(id))
     }
 

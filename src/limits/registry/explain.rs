@@ -53,7 +53,11 @@ impl Limits {
         // The overrides in the order in which a look-up tries them.
         let mut applied = None;
         let mut near = Vec::new();
-        for given in [limit.override_at(id), of_account].into_iter().flatten() {
+        for given in [limit.override_at(id), of_account]
+            .into_iter()
+            .flatten()
+            .chain(limit.overrides_around_id(id))
+        {
             if let Some(last_day) = given.last_day().filter(|_| given.is_expired(now)) {
                 near.push(near_entry(&given, WhyNot::Expired(last_day)));
             } else if applied.is_some() {
@@ -83,6 +87,7 @@ fn explain_entry(
 ) -> Explanation {
     let applies = match &applied {
         Some(given) if given.id_bytes() == id => Applies::Override,
+        Some(given) if given.is_of_network() => Applies::Network,
         Some(_) => Applies::Account,
         None if limit.is_disabled() => Applies::Disabled,
         None if limit.has_default() => Applies::Default,
@@ -93,6 +98,7 @@ fn explain_entry(
         id: format::decode(limit.format(), id),
         format: limit.format(),
         applies,
+        network: None,
         location: limit.location(),
         limit: limit.default_limit().cloned(),
         mode: limit.mode(),
@@ -109,6 +115,7 @@ fn explain_entry(
     match applied {
         None => default,
         Some(given) => Explanation {
+            network: given.is_of_network().then(|| given.id()),
             location: given.location(),
             limit: given.limit().cloned(),
             // A shadow is tried beside the default only.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{Entry, Limits, Override};
+use crate::algorithm::rule::Rule;
 use crate::limit::Limit;
 use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
@@ -56,6 +57,7 @@ impl Limits {
         // The word alone does not tell any more whether a bucket is full: if an override has ended, its bucket may be full
         // under the override and owe units under the limit that applies since.
         self.is_gcra &= !self.has_ends;
+        self.find_networks();
         self.find_shadows();
         self
     }
@@ -75,6 +77,9 @@ impl Limits {
     /// The indices of `forgotten` lose their names. They stay empty in this generation, because buckets are still counted
     /// under `before`; the next reload gives them to new names. The table treats a new name at an old index like a limit
     /// that was removed and comes back.
+    ///
+    /// The hidden limit of a network that is only in `before`, and not forgotten, keeps its limit: its buckets stay until they
+    /// are full.
     pub(crate) fn following(
         mut self,
         before: &Limits,
@@ -93,6 +98,10 @@ impl Limits {
             }
             let mut entry = match self.by_name.remove(&old.name) {
                 Some(index) => self.take_entry(index),
+                None if old.network_of.is_some() => {
+                    self.is_gcra &= old.algorithm == Some(Rule::GCRA);
+                    old.clone()
+                }
                 None => Entry::empty(&old.name, old.format),
             };
             if entry.algorithm.is_none() && old.counts_in_flight() {
@@ -120,12 +129,12 @@ impl Limits {
     pub(crate) fn known_or_new<T: Clone>(
         &self,
         (before, values): (&Limits, &[T]),
-        new: impl Fn() -> T,
+        new: impl Fn(&Entry) -> T,
     ) -> Arc<[T]> {
         let value = |(index, entry): (LimitIndex, &Entry)| {
             let known = values.get(index.0 as usize);
             let known = known.filter(|_| before.entry(index).name == entry.name);
-            known.cloned().unwrap_or_else(&new)
+            known.cloned().unwrap_or_else(|| new(entry))
         };
         self.by_index().map(value).collect()
     }
@@ -164,10 +173,12 @@ impl Limits {
         self.entries.iter().enumerate().map(|(at, entry)| (LimitIndex::new(at), entry))
     }
 
-    /// Returns all overrides, including those that have ended and those without a limit.
+    /// Returns all overrides but those of networks, including those that have ended and those without a limit.
     pub(crate) fn overrides_by_id(&self) -> impl Iterator<Item = OverrideById<'_>> {
         self.by_index().flat_map(|(limit, entry)| {
-            entry.overrides.iter().map(move |(id, given)| {
+            let is_id = |id: &OwnedId| !format::is_network(entry.format, id.as_bytes());
+            let of_ids = entry.overrides.iter().filter(move |(id, _)| is_id(id));
+            of_ids.map(move |(id, given)| {
                 let is_of_account = format::is_account(entry.format, id.as_bytes());
                 OverrideById {
                     limit,

@@ -12,6 +12,16 @@ use crate::util::fault::{self, Fault};
 /// A time before every override's end.
 pub(crate) const BEFORE_ALL_ENDS_NS: u64 = 0;
 
+/// The limit that applies to a call for an id.
+#[derive(Clone, Copy)]
+pub(crate) struct Applying<'l, 'i> {
+    /// The key of the bucket. Its limit is that of the call, or the hidden limit of a network.
+    pub(crate) key: KeyRef<'i>,
+    pub(crate) entry: &'l Entry,
+    pub(crate) limit: &'l Limit,
+    pub(crate) tag: LimitTag,
+}
+
 impl Limits {
     /// Whether a bucket with this word, under the limit that `tag` names, is full at `now_ns`. `factor` returns the
     /// largest factor that the bucket may have been charged with.
@@ -64,7 +74,26 @@ impl Limits {
         }
     }
 
-    /// Returns the tag of the limit that applies to a key.
+    /// Returns the limit that applies to an id in normal form of the limit `key.limit`, and the key of its bucket. This is the one
+    /// place where an address in a [network](super::networks) gets another key than its limit's.
+    #[inline]
+    pub(crate) fn applying<'l, 'i>(
+        &'l self,
+        key: KeyRef<'i>,
+        now_ns: u64,
+    ) -> Option<Applying<'l, 'i>> {
+        let (mut key, mut entry) = (key, self.entry(key.limit));
+        if !entry.overrides.is_empty()
+            && let Some(of_network) = entry.limit_of_network(key.id, now_ns)
+        {
+            key.limit = of_network?;
+            entry = self.entry(key.limit);
+        }
+        let (limit, tag) = entry.limit_for(key.id, now_ns)?;
+        Some(Applying { key, entry, limit, tag })
+    }
+
+    /// Returns the tag of the limit that applies to a bucket with this key.
     pub(crate) fn tag_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<LimitTag> {
         let entry = self.entries.get(key.limit.0 as usize)?;
         entry.limit_for(key.id, now_ns).map(|(_, tag)| tag)
@@ -111,7 +140,8 @@ impl Limits {
 }
 
 impl Entry {
-    /// Returns the limit that applies to an id in normal form, and its tag.
+    /// Returns the limit of the bucket that an id in normal form has here, and its tag. For an address in a network with an
+    /// override [`Limits::applying`] knows the bucket that its calls charge.
     #[inline]
     pub(crate) fn limit_for(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
@@ -159,7 +189,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn has_ended(&self, at: usize, now_ns: u64) -> bool {
+    pub(super) fn has_ended(&self, at: usize, now_ns: u64) -> bool {
         self.ends_ns.get(at).is_some_and(|&end_ns| end_ns <= now_ns)
     }
 

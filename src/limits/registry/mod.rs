@@ -6,6 +6,7 @@ mod explain;
 mod floors;
 mod generation;
 mod lookup;
+mod networks;
 mod parts;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persisted;
@@ -32,12 +33,13 @@ use crate::limit::Limit;
 use crate::limits::expiry::{Expiry, seconds};
 use crate::limits::options::Note;
 use crate::limits::{Id, IdFormat, LimitOptions, Scratch, StoreOptions, format, names};
-use crate::store::key::{LimitIndex, LimitTag, OwnedId, Quick, Stamp};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag, OwnedId, Quick, Stamp};
 
 pub use builder::LimitsBuilder;
 pub use entries::{LimitEntry, Location, OverrideEntry};
 pub(crate) use generation::OverrideById;
-pub(crate) use lookup::BEFORE_ALL_ENDS_NS;
+pub(crate) use lookup::{Applying, BEFORE_ALL_ENDS_NS};
+use networks::{NetworkOf, Networks};
 pub(crate) use removal::LimitUse;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use sharing::sharing_faults;
@@ -80,6 +82,8 @@ pub struct Limits {
     /// The names of the files that the limits come from, in the loader's order; empty if they were made in code.
     files: Vec<String>,
     store: Option<StoreOptions>,
+    /// The number of networks with an override.
+    networks: usize,
 }
 
 /// A named limit: its default and its overrides.
@@ -121,6 +125,10 @@ pub(crate) struct Entry {
     pub(crate) unchanged_since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
+    /// The networks among `overrides`, if there are any. The limit's calls then take the slow path.
+    networks: Option<Box<Networks>>,
+    /// Of the hidden limit of a network: the limit whose override it is.
+    network_of: Option<NetworkOf>,
 }
 
 /// A default of gcra as the fast path reads it: with one comparison, from neighbouring fields.
@@ -166,6 +174,11 @@ impl TermsIndex {
     pub(crate) fn after(self, count: u32) -> TermsIndex {
         TermsIndex(self.0.saturating_add(count))
     }
+}
+
+/// Whether this is the name of a shadow or of a network's limit, which callers do not see.
+fn is_hidden(name: &str) -> bool {
+    shadow::is_name(name) || networks::is_name(name)
 }
 
 /// A limit that limits nothing.
@@ -239,10 +252,11 @@ impl Limits {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn limit_for<'a>(&self, name: &str, id: impl Into<Id<'a>>) -> Result<Option<Limit>, Error> {
-        let entry = self.entry(self.index_of(name)?);
+        let index = self.index_of(name)?;
         let mut scratch = Scratch::new();
-        let id = format::encode(entry.format, id.into(), &mut scratch)?;
-        Ok(entry.limit_for(id, BEFORE_ALL_ENDS_NS).map(|(limit, _)| limit.clone()))
+        let id = format::encode(self.entry(index).format, id.into(), &mut scratch)?;
+        let applying = self.applying(KeyRef { limit: index, id }, BEFORE_ALL_ENDS_NS);
+        Ok(applying.map(|applying| applying.limit.clone()))
     }
 
     /// Returns the limits as they apply at `now`, without ends: expired overrides are removed, and the others stay for
@@ -274,14 +288,15 @@ impl Limits {
             });
             terms.iter_mut().for_each(|terms| terms.expires = Expiry::NEVER);
         }
+        self.find_networks();
         self
     }
 
     pub(crate) fn index_of(&self, name: &str) -> Result<LimitIndex, Error> {
-        let known = self.by_name.get(name).copied().filter(|_| !shadow::is_name(name));
+        let known = self.by_name.get(name).copied().filter(|_| !is_hidden(name));
         known.ok_or_else(|| {
             let names = self.by_name.keys().map(|name| &**name);
-            let hint = names::hint(name, names.filter(|name| !shadow::is_name(name)));
+            let hint = names::hint(name, names.filter(|name| !is_hidden(name)));
             Error::new(ErrorKind::Name, format!("unknown limit {name:?}{hint}"))
         })
     }
@@ -335,6 +350,8 @@ impl Entry {
             since: 0,
             unchanged_since: 0,
             notes: HashMap::default(),
+            networks: None,
+            network_of: None,
         }
     }
 

@@ -3,10 +3,12 @@
 use super::{Entry, Limits, shadow};
 use crate::error::{Error, ErrorKind};
 use crate::store::capacity::LimitPart;
+use crate::store::key::LimitIndex;
 
 impl Limits {
     /// Divides `max_keys` places. A limit that gives `max_keys` has that number and takes no others. Of the rest, half
-    /// is divided equally among the other limits that have buckets in this process. A shadow counts as a limit.
+    /// is divided equally among the other limits that have buckets in this process. A shadow counts as a limit. A limit with
+    /// networks divides its part equally among them and the addresses that are in none.
     pub(crate) fn parts(&self, max_keys: usize) -> Result<Vec<LimitPart>, Error> {
         let mut given: Vec<Option<usize>> =
             self.entries.iter().map(|entry| entry.options.max_keys).collect();
@@ -15,18 +17,44 @@ impl Limits {
                 given[index.0 as usize] = entry.options.max_keys;
             }
         }
-        let with_buckets = || self.entries.iter().zip(&given).filter(|(it, _)| it.has_buckets());
+        let is_counted = |it: &Entry| it.has_buckets() && !it.is_of_network();
+        let with_buckets = || self.entries.iter().zip(&given).filter(|(it, _)| is_counted(it));
         let sum: u128 = with_buckets().filter_map(|(_, given)| *given).map(|it| it as u128).sum();
         let Some(rest) = usize::try_from(sum).ok().and_then(|sum| max_keys.checked_sub(sum)) else {
             return Err(self.too_many(sum, max_keys));
         };
         let own = rest / 2 / with_buckets().filter(|(_, given)| given.is_none()).count().max(1);
         let part = |(entry, given): (&Entry, &Option<usize>)| match *given {
-            _ if !entry.has_buckets() => LimitPart::default(),
+            _ if !is_counted(entry) => LimitPart::default(),
             Some(own) => LimitPart { own, is_closed: true },
             None => LimitPart { own, is_closed: false },
         };
-        Ok(self.entries.iter().zip(&given).map(part).collect())
+        let mut parts: Vec<LimitPart> = self.entries.iter().zip(&given).map(part).collect();
+        for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.has_networks())
+        {
+            let networks: Vec<LimitIndex> = entry.limits_of_networks().collect();
+            let LimitPart { own, is_closed } = parts[at];
+            let each = own / (networks.len() + usize::from(entry.default.is_some())).max(1);
+            if is_closed && each == 0 {
+                return Err(self.too_few(entry, networks.len()));
+            }
+            for &LimitIndex(index) in &networks {
+                parts[index as usize] = LimitPart { own: each, is_closed };
+            }
+            parts[at].own = own - each * networks.len();
+        }
+        Ok(parts)
+    }
+
+    /// The error of a limit with fewer places of its own than it has networks.
+    fn too_few(&self, entry: &Entry, networks: usize) -> Error {
+        let least = networks + usize::from(entry.default.is_some());
+        let text = format!(
+            "{}max_keys of {} is less than 1 for each of its {networks} networks and for the addresses outside: at least {least} is allowed",
+            self.in_files(),
+            entry.name
+        );
+        Error::new(ErrorKind::Limit, text)
     }
 
     /// Counts the limits that have buckets in this process.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Entry, IdFormat, Limits, names, shadow};
+use super::{Entry, IdFormat, Limits, names, networks, shadow};
 use crate::store::key::LimitIndex;
 
 /// The end of the name that a snapshot has for an index without a limit. No valid name has a blank.
@@ -49,17 +49,17 @@ impl Limits {
         if let Some(number) = name.strip_suffix(FREE) {
             return number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit());
         }
-        names::is_valid_name(shadow::without_ending(name))
+        networks::is_valid_name(name) || names::is_valid_name(shadow::without_ending(name))
     }
 
-    /// Returns the index of a name, also of a shadow's.
+    /// Returns the index of a name, also of a hidden one.
     pub(crate) fn place_of(&self, name: &str) -> Option<LimitIndex> {
         self.by_name.get(name).copied()
     }
 
-    /// Whether the name is a shadow's, which callers cannot use.
+    /// Whether the name is a shadow's or of a network's limit, which callers cannot use.
     pub(crate) fn is_hidden(name: &str) -> bool {
-        shadow::is_name(name)
+        super::is_hidden(name)
     }
 }
 

@@ -27,7 +27,9 @@ impl Limits {
             let has_shadow = entry.options.shadow.is_some();
             entry.shadow =
                 has_shadow.then(|| by_name.get(&*entry.shadow_name()).copied()).flatten();
-            let is_plain = !entry.is_shared() && !entry.counts_in_flight();
+            // A limit with networks may have buckets of addresses that a reload has moved into a network since.
+            let is_plain =
+                !entry.is_shared() && !entry.counts_in_flight() && entry.networks.is_none();
             let is_quick = entry.shadow.is_none() && !entry.is_shadow() && is_plain;
             entry.quick = if is_quick { entry.stamp.quick() } else { Quick::NEVER };
             let gcra = entry.default.as_ref().and_then(|limit| limit.rule().gcra());

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::shadow::is_name;
-use super::{Entry, LimitEntry, Limits, LimitsBuilder};
+use super::networks::NOT_SHARED;
+use super::{Entry, LimitEntry, Limits, LimitsBuilder, is_hidden};
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
 use crate::error::{Error, ErrorKind};
@@ -28,8 +28,11 @@ impl Entry {
         &self.options.sharing
     }
 
-    /// Checks that a limit with these options can have the algorithm that its overrides have.
+    /// Checks that a limit with these options can have the algorithm and the networks that its overrides have.
     pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
+        if options.sharing.shared != Shared::Local && self.network_ids().next().is_some() {
+            return Err(NOT_SHARED.into());
+        }
         match self.algorithm.and_then(|algorithm| unshareable(algorithm, options)) {
             Some(text) => Err(text),
             None => Ok(()),
@@ -64,7 +67,7 @@ impl Limits {
     }
 
     /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
-    /// Limits with a custom algorithm and concurrency limits cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
+    /// Limits with a custom algorithm, concurrency limits and limits with overrides of networks cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
     /// exact. For a simulation of several nodes.
     ///
     /// # Example
@@ -81,9 +84,10 @@ impl Limits {
     /// ```
     pub fn share_all(mut self, shared: Shared) -> Limits {
         for entry in &mut self.entries {
-            // The buckets of shadow limits are always on the node.
+            // The buckets of hidden limits are always on the node.
             let is_custom = entry.algorithm.is_some_and(|name| !Rule::BUILT_IN.contains(&name));
-            if !is_custom && !entry.counts_in_flight() && !is_name(&entry.name) {
+            let is_local = is_hidden(&entry.name) || entry.has_networks();
+            if !is_custom && !entry.counts_in_flight() && !is_local {
                 let is_gcra = entry.algorithm.is_none_or(|name| name == Rule::GCRA);
                 let can_lease = is_gcra || shared != Shared::Leased;
                 entry.options.sharing.shared = if can_lease { shared } else { Shared::Exact };

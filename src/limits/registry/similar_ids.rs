@@ -20,7 +20,10 @@ pub(super) fn find(limit: &LimitEntry<'_>, id: &[u8], count: usize) -> Vec<NearE
     let mut found: Vec<Similar<'_>> = Vec::new();
     for given in limit.overrides() {
         let other = given.id_bytes();
-        if other == id || format::account_of(limit.format(), id) == Some(other) {
+        let is_around = || {
+            given.is_of_network() && limit.overrides_around_id(id).any(|it| it.id_bytes() == other)
+        };
+        if other == id || format::account_of(limit.format(), id) == Some(other) || is_around() {
             continue;
         }
         let other = ComparedId::new(limit.format(), other);

@@ -56,13 +56,15 @@ use source::Source;
 /// [`floors`](crate::docs::limits_files#floors), the units that calls with a priority leave. An override may have its own `max_debt`, a `comment`, an `owner`, and a day on which it `expires`: it applies
 /// through the end of that day, UTC. In a list, an id may have its own comment, owner and day, which take precedence
 /// over the list's. `unlimited: true` in place of the parameters [lifts the
-/// limit](crate::docs::limits_files#no-limit-for-an-id) for the override's ids:
+/// limit](crate::docs::limits_files#no-limit-for-an-id) for the override's ids. Under `ipAddress` an id may be a
+/// [network](crate::docs::limits_files#networks):
 ///
 /// ```yaml
 /// PerUser: {burst: 20, count: 10, period: 1s, id: string, shadow: {burst: 10, count: 10, period: 1s}}
 /// PerAddress: {burst: 20, count: 10, period: 1s, id: ipAddress, mode: shadow, max_debt: 40}
 /// PerUser:alice: {burst: 200, count: 100, period: 1s, owner: sales, expires: 2026-12-31}
 /// PerUser:probe: {unlimited: true, comment: our own checks}
+/// PerAddress:10.0.0.0/8: {burst: 200, count: 100, period: 1s}
 /// PerAccount:
 ///   burst: 40
 ///   count: 40

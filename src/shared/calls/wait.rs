@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::limiter::reserve::until::random_below;
+use crate::limiter::reserve::pending::random_below;
 use crate::limiter::reserve::{ReserveError, Timer};
 use crate::limits::Id;
 use crate::shared::calls::handle::SharedLimit;

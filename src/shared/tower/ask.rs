@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::http::Rejection;
-use crate::http::tower::answer::{
-    INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, RequestOutcome, Rules,
-    keep_one_of_each_bucket, rejection_for,
-};
+use crate::http::tower::answer::{RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::AskedLater;
 use crate::http::tower::charge::{GiveBack, HeldCharge, RefundableCharges, holder_for};
+use crate::http::tower::matched::{
+    INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, keep_one_of_each_bucket,
+};
 use crate::shared::SharedMember;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::SharedCall;

@@ -3,7 +3,7 @@
 use tollgate::batch::MemberMode;
 
 use super::bucket::{Figures, Rule};
-use super::{Answer, CallError, CallKind, Oracle, key_of};
+use super::{Answer, CallError, CallKind, Oracle};
 use crate::ops::{BatchCall, Call};
 
 /// A member to which a limit applies.
@@ -47,6 +47,31 @@ fn strictest(answers: impl Iterator<Item = Answer>) -> Answer {
 }
 
 impl Oracle {
+    /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
+    /// settlement.
+    #[allow(dead_code, reason = "calls of one node are settled later")]
+    pub(crate) fn settled(
+        &mut self,
+        call: Call,
+        actual: u64,
+    ) -> Result<(Answer, Option<Answer>), CallError> {
+        let answer = self.call(CallKind::Spend, call)?;
+        if answer.figures.is_some_and(|figures| !figures.allowed) {
+            return Ok((answer, None));
+        }
+        if actual < call.cost {
+            // A swept bucket is full now, and no later call may have an earlier time.
+            self.floor = self.now;
+            self.call(CallKind::Refund, Call { cost: call.cost - actual, ..call })?;
+        } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
+            let more = i128::from(actual - call.cost);
+            let state = rule.owe(self.state(self.key_of(call)), self.time_of(call.limit), more);
+            self.store(self.key_of(call), state);
+        }
+        let after = self.call(CallKind::Check, call.of_nothing())?;
+        Ok((answer, Some(after)))
+    }
+
     /// Returns the batch's answer and its members' answers.
     pub(crate) fn batch(
         &mut self,
@@ -132,7 +157,7 @@ impl Oracle {
                 |member: &&LimitedMember| member.mode != MemberMode::CheckOnly && !member.blocked;
             for member in limited.iter().filter(is_charged) {
                 let (state, _) = self.ask(CallKind::Spend, member.rule, member.call);
-                self.store(key_of(member.call), state);
+                self.store(self.key_of(member.call), state);
             }
         }
         answer
@@ -150,7 +175,7 @@ impl Oracle {
                 _ => (CallKind::Reset, member.call),
             };
             let (state, figures) = self.ask(kind, member.rule, call);
-            self.store(key_of(member.call), state);
+            self.store(self.key_of(member.call), state);
             (member.figures, member.can_be_denial, member.blocked) =
                 (figures, kind == CallKind::Check, false);
         }

@@ -12,7 +12,7 @@ use tollgate::reload::CarryOver;
 
 use super::call::OF_FLOOR;
 use super::ops::{Call, ONE};
-use super::spec::{KNOWN, Numbers, Over, Sharing, Spec};
+use super::spec::{ADDRESSES, KNOWN, NETWORKS, Numbers, Over, Sharing, Spec, Target};
 use bucket::{Figures, Rule, State};
 
 /// An answer. `figures` is `None` if no limit applies.
@@ -53,44 +53,103 @@ pub(crate) enum CallKind {
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
     pub(crate) ends: Vec<Vec<Option<i128>>>,
+    /// The last numbers, and the mode, of networks that their limit has no more.
+    pub(crate) former: [Option<(Numbers, bool)>; NETWORKS.len()],
 }
 
-fn key_of(call: Call) -> (usize, usize) {
-    (call.limit, call.id)
-}
+/// The place of a bucket and its id: the place is that of a limit in [`KNOWN`], or behind those that of a network.
+pub(crate) type Key = (usize, usize);
 
 impl Terms {
-    /// The numbers that apply to an id at a time, and the end of their override: its override's, else its account's, else
-    /// the default's.
-    pub(crate) fn applied(
-        &self,
-        limit: usize,
-        id: usize,
-        now: i128,
-    ) -> Option<(Numbers, Option<i128>)> {
-        let spec = self.spec.limit(limit)?;
-        match self.override_of(limit, id, now) {
-            Some((at, over)) => Some((over.numbers?, self.ends[limit][at])),
+    /// Makes terms without ends.
+    pub(crate) fn new(spec: Spec) -> Terms {
+        Terms { spec, ends: Vec::new(), former: [None; NETWORKS.len()] }
+    }
+
+    /// The bucket of an id at a time: that of the smallest network around it, unless it has an override of its own.
+    pub(crate) fn key_of(&self, limit: usize, id: usize, now: i128) -> Key {
+        let network = || {
+            let mut around = (0..NETWORKS.len()).filter(|&at| NETWORKS[at].ids.contains(&id));
+            around.find(|&at| {
+                self.given(limit, now, |over| over.target == Target::Network(at)).is_some()
+            })
+        };
+        match limit == ADDRESSES && self.own_override(limit, id, now).is_none() {
+            true => (network().map_or(limit, |at| KNOWN.len() + at), id),
+            false => (limit, id),
+        }
+    }
+
+    /// The numbers of a bucket at a time, and the end of their override: of a limit's bucket its id's override's, else its
+    /// account's, else the default's. A network's have no end.
+    pub(crate) fn applied(&self, (place, id): Key, now: i128) -> Option<(Numbers, Option<i128>)> {
+        if let Some(at) = place.checked_sub(KNOWN.len()) {
+            return self.network(at).map(|(numbers, _)| (numbers, None));
+        }
+        let spec = self.spec.limit(place)?;
+        match self.override_of(place, id, now) {
+            Some((at, over)) => Some((over.numbers?, self.ends[place][at])),
             None => Some((spec.default?, None)),
         }
     }
 
-    /// The override that applies to an id at a time, and its place in the list.
-    fn override_of(&self, limit: usize, id: usize, now: i128) -> Option<(usize, &Over)> {
+    /// The numbers and the mode of a network's buckets.
+    pub(crate) fn network(&self, at: usize) -> Option<(Numbers, bool)> {
+        let spec = self.spec.limit(ADDRESSES)?;
+        let given = spec.overrides.0.iter().find(|over| over.target == Target::Network(at));
+        let numbers = given.and_then(|over| over.numbers);
+        numbers.map(|numbers| (numbers, spec.shadow)).or(self.former[at])
+    }
+
+    /// Whether the place is that of a network which the limit does not have, or for which it is lifted.
+    #[allow(dead_code, reason = "shared limits have no networks")]
+    pub(crate) fn is_former(&self, place: usize) -> bool {
+        let network = place.checked_sub(KNOWN.len());
+        network.is_some_and(|at| self.network(at).is_none() || self.former[at].is_some())
+    }
+
+    /// Keeps the numbers of the networks that `before` has and these terms do not.
+    fn follow(&mut self, before: &Terms) {
+        if self.spec.limit(ADDRESSES).is_some() {
+            self.former = std::array::from_fn(|at| {
+                if self.network(at).is_some() { None } else { before.network(at) }
+            });
+        }
+    }
+
+    /// The first override that a condition holds for and that has not ended, and its place in the list.
+    fn given(&self, limit: usize, now: i128, is: impl Fn(&Over) -> bool) -> Option<(usize, &Over)> {
         let spec = self.spec.limit(limit)?;
-        let given = |own: bool| {
-            spec.overrides.0.iter().enumerate().find(|(at, over)| {
-                let is_own = matches!(over.target, super::spec::Target::Id(_));
-                let has_ended = self.ends[limit][*at].is_some_and(|end| end <= now);
-                is_own == own && !has_ended && over.is_for(&KNOWN[limit], id)
-            })
+        let mut all = spec.overrides.0.iter().enumerate();
+        all.find(|(at, over)| self.ends[limit][*at].is_none_or(|end| end > now) && is(over))
+    }
+
+    fn own_override(&self, limit: usize, id: usize, now: i128) -> Option<(usize, &Over)> {
+        self.given(limit, now, |over| over.target == Target::Id(id))
+    }
+
+    /// The override that applies to a limit's bucket at a time, and its place in the list.
+    fn override_of(&self, limit: usize, id: usize, now: i128) -> Option<(usize, &Over)> {
+        let of_account = |over: &Over| {
+            matches!(over.target, Target::Account(_)) && over.is_for(&KNOWN[limit], id)
         };
-        given(true).or_else(|| given(false))
+        self.own_override(limit, id, now).or_else(|| self.given(limit, now, of_account))
+    }
+
+    /// The rule of a bucket at a time.
+    pub(crate) fn rule_of(&self, key: Key, now: i128) -> Option<Rule> {
+        self.applied(key, now).map(|(numbers, _)| Rule::of(numbers))
     }
 
     /// The rule that applies to an id at a time.
     pub(crate) fn rule(&self, limit: usize, id: usize, now: i128) -> Option<Rule> {
-        self.applied(limit, id, now).map(|(numbers, _)| Rule::of(numbers))
+        let key = self.key_of(limit, id, now);
+        let is_lifted = key.0 >= KNOWN.len() && {
+            let network = Target::Network(key.0 - KNOWN.len());
+            self.given(limit, now, |over| over.target == network && over.numbers.is_none())
+                .is_some()
+        };
+        self.rule_of(key, now).filter(|_| !is_lifted)
     }
 
     pub(crate) fn is_shadow(&self, limit: usize) -> bool {
@@ -158,7 +217,7 @@ impl Oracle {
         for end in self.terms.ends_within(self.now, now) {
             let terms = self.terms.clone();
             self.carry(self.debt, end, |limit, id| {
-                (terms.rule(limit, id, end - 1), terms.rule(limit, id, end))
+                (terms.rule_of((limit, id), end - 1), terms.rule_of((limit, id), end))
             });
             self.floor = end;
         }
@@ -248,7 +307,8 @@ impl Oracle {
     }
 
     /// Applies a reload that changed something.
-    pub(crate) fn reload(&mut self, terms: Terms, debt: CarryOver) {
+    pub(crate) fn reload(&mut self, mut terms: Terms, debt: CarryOver) {
+        terms.follow(&self.terms);
         self.put_in_place(terms, debt, self.now);
         self.debt = debt;
     }
@@ -270,7 +330,9 @@ impl Oracle {
         let after = self.terms.clone();
         let default = |terms: &Terms, limit| terms.spec.limit(limit).and_then(|it| it.default);
         self.max_set.retain(|limit, _| default(&before, *limit) == default(&after, *limit));
-        self.carry(debt, now, |limit, id| (before.rule(limit, id, now), after.rule(limit, id, at)));
+        self.carry(debt, now, |limit, id| {
+            (before.rule_of((limit, id), now), after.rule_of((limit, id), at))
+        });
         self.floor = at;
     }
 
@@ -316,9 +378,24 @@ impl Oracle {
         }
     }
 
+    /// The bucket that a call asks.
+    pub(crate) fn key_of(&self, call: Call) -> Key {
+        self.terms.key_of(call.limit, call.id, self.now)
+    }
+
     /// The rule for a call, scaled by its factor; `None`: no limit.
     pub(crate) fn rule(&self, call: Call) -> Option<Rule> {
-        let mut rule = self.terms.rule(call.limit, call.id, self.now)?;
+        let rule = self.terms.rule(call.limit, call.id, self.now)?;
+        self.scaled(rule, call)
+    }
+
+    /// The rule of a bucket that a call has charged, scaled by the call's factor.
+    #[allow(dead_code, reason = "calls of several nodes hold no charges")]
+    pub(crate) fn rule_of(&self, key: Key, call: Call) -> Option<Rule> {
+        self.scaled(self.terms.rule_of(key, self.now)?, call)
+    }
+
+    fn scaled(&self, mut rule: Rule, call: Call) -> Option<Rule> {
         if let Rule::Permits { max, .. } = &mut rule
             && let Some(set) = self.max_set.get(&call.limit)
             && self.terms.override_of(call.limit, call.id, self.now).is_none()
@@ -333,7 +410,7 @@ impl Oracle {
     }
 
     fn ask(&self, kind: CallKind, rule: Rule, call: Call) -> (Option<State>, Figures) {
-        let (state, now) = (self.state(key_of(call)), self.time_of(call.limit));
+        let (state, now) = (self.state(self.key_of(call)), self.time_of(call.limit));
         let (cost, leave) = (i128::from(call.cost), i128::from(call.leave));
         match kind {
             CallKind::Spend => rule.spend_leaving(state, now, cost, leave),
@@ -352,7 +429,7 @@ impl Oracle {
     /// The units that a call which takes as many as there are asks the bucket for.
     fn units(&self, rule: Rule, call: Call) -> i128 {
         let most = i128::from(call.cost).min(rule.most());
-        rule.available(self.state(key_of(call)), self.time_of(call.limit)).max(1).min(most)
+        rule.available(self.state(self.key_of(call)), self.time_of(call.limit)).max(1).min(most)
     }
 
     /// Answers a spend of as many units as there are, and returns their number.
@@ -402,37 +479,12 @@ impl Oracle {
         let denied = if can_be_denial { self.under_block(rule, call, figures) } else { None };
         match denied {
             Some(denied) => figures = denied,
-            None => self.store(key_of(call), state),
+            None => self.store(self.key_of(call), state),
         }
         // A limit in shadow mode denies no call.
         figures.allowed |= can_be_denial && is_shadow;
         let denied_by = (can_be_denial && !figures.allowed).then_some(0);
         let blocked = denied.is_some() && !is_shadow;
         Ok(Answer { figures: Some(figures), denied_by, blocked })
-    }
-
-    /// Spends an estimate and settles it at once. Returns the decision and the bucket's state after the
-    /// settlement.
-    #[allow(dead_code, reason = "calls of one node are settled later")]
-    pub(crate) fn settled(
-        &mut self,
-        call: Call,
-        actual: u64,
-    ) -> Result<(Answer, Option<Answer>), CallError> {
-        let answer = self.call(CallKind::Spend, call)?;
-        if answer.figures.is_some_and(|figures| !figures.allowed) {
-            return Ok((answer, None));
-        }
-        if actual < call.cost {
-            // A swept bucket is full now, and no later call may have an earlier time.
-            self.floor = self.now;
-            self.call(CallKind::Refund, Call { cost: call.cost - actual, ..call })?;
-        } else if let Some(rule) = self.rule(call).filter(|_| self.enabled && actual > call.cost) {
-            let more = i128::from(actual - call.cost);
-            let state = rule.owe(self.state(key_of(call)), self.time_of(call.limit), more);
-            self.store(key_of(call), state);
-        }
-        let after = self.call(CallKind::Check, call.of_nothing())?;
-        Ok((answer, Some(after)))
     }
 }

@@ -332,3 +332,34 @@ Own: changed
     assert!(large.contains(part), "{large}");
     assert_eq!(diff(&dir, "old.yml old.yml"), "no differences\n");
 }
+
+/// If the override of an address is removed, that of the smallest network around it applies, with other buckets.
+#[test]
+fn a_networks_override_stands_for_its_addresses() {
+    let dir = Sandbox::new();
+    let entry = |id: &str, burst| format!("A{id}: {{burst: {burst}, count: 1, period: 1s}}\n");
+    let default = "A: {burst: 5, count: 1, period: 1s, id: ipAddress}\n".to_owned();
+    let lifted = |id: &str| format!("A{id}: {{unlimited: true}}\n");
+    let old =
+        [default.clone(), entry(":10.0.0.0/8", 50), entry(":10.1.2.3", 10), lifted(":12.0.0.0/8")];
+    dir.put("old.yml", old.concat());
+    let new =
+        [default, entry(":10.0.0.0/8", 100), entry(":11.0.0.0/8", 20), entry(":12.0.0.0/8", 9)];
+    dir.put("new.yml", new.concat());
+    let expected = "\
+A: changed
+  overrides: 1 added, 1 removed, 2 changed
+    ~ 10.0.0.0/8: burst 50 -> 100
+      for the network's addresses without an override of a smaller one
+      live buckets: a client that has used 40 of 50 will have used 80 of 100 (share)
+    - 10.1.2.3: burst 10, count 1, period 1s
+      live buckets: an address has another bucket: it starts full, or as it was when it last had it
+    + 11.0.0.0/8: burst 20, count 1, period 1s
+      for the network's addresses without an override of a smaller one
+      live buckets: an address has another bucket: it starts full, or as it was when it last had it
+    ~ 12.0.0.0/8: numbers no limit -> none, burst none -> 9, count none -> 1, period none -> 1s
+      for the network's addresses without an override of a smaller one
+      live buckets: there are none yet: each starts full
+";
+    assert_eq!(diff(&dir, "old.yml new.yml"), expected);
+}

@@ -237,6 +237,28 @@ fn a_shared_limit_is_asked_of_its_store() {
 }
 
 #[test]
+fn the_network_around_an_address_is_named() {
+    let dir = Sandbox::new();
+    let text = "\
+C: {burst: 5, count: 1, period: 1s, id: ipAddress}
+C:10.0.0.0/8: {burst: 50, count: 1, period: 1s}
+C:10.1.0.0/16: {unlimited: true, comment: ours}
+";
+    dir.put("n.yml", text);
+    let ran = dir.run("explain --limits n.yml C 10.1.2.3 --cost 99");
+    let stdout = "\
+key: C:10.1.2.3 (ipAddress)
+applies: the override of a network around it, 10.1.0.0/16 at n.yml:3: no limit
+comment: ours
+state: no limit
+a spend of 99: allowed, there is no limit
+does not apply: the override of 10.0.0.0/8 at n.yml:2, burst 50, count 1, period 1s: a more specific entry applies
+does not apply: the default at n.yml:1, burst 5, count 1, period 1s: a more specific entry applies
+";
+    assert_eq!(ran, Ran { status: Some(0), stdout: stdout.into(), stderr: "".into() });
+}
+
+#[test]
 fn permits_are_explained_and_compared() {
     let dir = Sandbox::new();
     let limits =

@@ -293,10 +293,14 @@ impl OverrideEntry<'_> {
     /// Names the limit that applies once this override has ended.
     fn instead(&self, now: SystemTime) -> String {
         let limit = self.limit_entry();
-        let account = limit.override_of_account(self).filter(|account| !account.is_expired(now));
-        let (what, numbers) = match account {
-            Some(account) => ("the account's override", account.limit()),
-            None => ("the default", limit.default_limit()),
+        let account = limit.override_of_account(self).into_iter();
+        let mut around = account.chain(limit.overrides_around_id(self.id_bytes()));
+        let (what, numbers) = match around.find(|given| !given.is_expired(now)) {
+            Some(network) if network.is_of_network() => {
+                (format!("the override of {}", network.id()), network.limit())
+            }
+            Some(account) => ("the account's override".into(), account.limit()),
+            None => ("the default".into(), limit.default_limit()),
         };
         match numbers {
             Some(numbers) => format!("{what}, {numbers},"),

@@ -1,0 +1,83 @@
+//! Defines a rule that applies to a request, and the decision of its limit.
+
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::http::policies::PolicyRef;
+use crate::http::tower::rules::ActiveRule;
+use crate::http::tower::who::Who;
+use crate::limit::Limit;
+use crate::limiter::batch::Member;
+use crate::limits::Id;
+
+/// The number of rules that a request is matched with without an allocation.
+pub(crate) const INLINE_RULES: usize = 4;
+
+/// A rule that applies to a request, with what the rule's functions return for the request. `position` is the rule's
+/// index.
+pub(crate) struct MatchedRule<'r, 'a> {
+    pub(crate) rule: &'r ActiveRule,
+    pub(crate) position: usize,
+    pub(crate) who: Who<'a>,
+    pub(crate) cost: u64,
+    pub(crate) factor: Factor,
+    pub(crate) partition: Option<Box<[u8]>>,
+}
+
+/// One limit's own decision, with its policy and partition key for the fields.
+pub(crate) struct LimitDecision {
+    pub(crate) position: usize,
+    pub(crate) policy: PolicyRef,
+    pub(crate) decision: Decision,
+    pub(crate) partition: Option<Box<[u8]>>,
+}
+
+pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RULES]>;
+
+impl MatchedRule<'_, '_> {
+    /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
+    pub(crate) fn record(&self, decision: Decision, limit: &Limit) -> Option<LimitDecision> {
+        let policy = self.rule.policies.find(limit)?;
+        let partition = self.partition.clone();
+        Some(LimitDecision { position: self.position, policy, decision, partition })
+    }
+
+    pub(crate) fn member(&self) -> Member<'_> {
+        let member = self.rule.limit().member(self.id()).cost(self.cost).factor(self.factor);
+        if self.rule.has_terms() { self.rule.with_terms(member) } else { member }
+    }
+
+    /// Decides a check of the rule's bucket.
+    pub(crate) fn look(&self, cost: u64) -> Result<Decision, Error> {
+        self.rule.limit().scaled(self.factor).check(self.id(), cost)
+    }
+
+    pub(crate) fn id(&self) -> Id<'_> {
+        // A matched rule has an id. No id format would allow the empty text.
+        self.who.id().unwrap_or(Id::Text(""))
+    }
+}
+
+/// Keeps one of several rules that have the same limit and bucket: one that denies before a soft one, then the one with the largest
+/// cost, then one with a priority, then the first.
+/// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
+pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
+    // A rule with an invalid id stays, and the batch returns its error.
+    let bucket = |one: &MatchedRule<'_, '_>| {
+        let limit = one.rule.limit();
+        limit.normalize(one.id()).ok().map(|id| (limit.name().to_owned(), id))
+    };
+    let rank = |one: &MatchedRule<'_, '_>| {
+        let rule = one.rule;
+        (!rule.is_soft(), one.cost, rule.floor().is_some(), Reverse(one.position))
+    };
+    let all: Vec<_> = matched.iter().map(|one| (bucket(one), rank(one))).collect();
+    matched.retain(|one| {
+        let (of_bucket, own) = (bucket(one), rank(one));
+        of_bucket.is_none() || !all.iter().any(|(other, it)| *other == of_bucket && *it > own)
+    });
+}
