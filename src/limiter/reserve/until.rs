@@ -120,7 +120,7 @@ impl KeyedLimit {
     ///
     /// Under gcra the first poll of the future makes a [reservation](KeyedLimit::reserve), and the future sleeps once, until
     /// it is granted: callers are served in the order of their calls. If the future is dropped before it is ready, the
-    /// reservation is cancelled as by [`Reservation::cancel`]. Under the other algorithms the future spends, sleeps
+    /// reservation is cancelled as by [`Reservation::cancel`](crate::reserve::Reservation::cancel). Under the other algorithms the future spends, sleeps
     /// [`retry_in`](crate::Decision::retry_in) and spends again; it holds nothing, and a faster caller may come first.
     ///
     /// `Duration::MAX` waits as long as it takes. Under gcra each waiting call then moves the bucket further into the future,
