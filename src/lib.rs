@@ -202,6 +202,7 @@ pub mod docs {
                 "[algorithms]: crate::docs::algorithms\n",
                 "[batches]: crate::docs::batches\n",
                 "[blocks]: crate::docs::blocks\n",
+                "[calling]: crate::docs::calling\n",
                 "[comparison]: crate::docs::comparison\n",
                 "[figures]: crate::docs::figures\n",
                 "[frameworks]: crate::docs::frameworks\n",
@@ -236,13 +237,14 @@ pub mod docs {
     page!(algorithms, "../docs/algorithms.md");
     page!(batches, "../docs/batches.md");
     page!(blocks, "../docs/blocks.md");
+    page!(calling, "../docs/calling.md");
     page!(comparison, "../docs/comparison.md");
     page!(figures, "../docs/figures.md");
     page!(frameworks, "../docs/frameworks.md");
     page!(guarantees, "../docs/guarantees.md");
     page!(http, "../docs/http.md", "snapshot", "tower", "watch");
     page!(ids, "../docs/ids.md");
-    page!(in_flight, "../docs/in-flight.md");
+    page!(in_flight, "../docs/in-flight.md", "tower");
     page!(limits_files, "../docs/limits-files.md", "boulder", "yaml");
     page!(metrics, "../docs/metrics.md");
     page!(migration_from_governor, "../docs/migration-from-governor.md", "tower");
@@ -252,7 +254,7 @@ pub mod docs {
     page!(shared, "../docs/shared.md", "valkey", "yaml");
     page!(snapshots, "../docs/snapshots.md", "snapshot");
     page!(tenants, "../docs/tenants.md");
-    page!(waiting, "../docs/waiting.md");
+    page!(waiting, "../docs/waiting.md", "tower");
 }
 
 /// Compiles and runs the README's programs with the documentation tests.

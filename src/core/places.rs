@@ -66,7 +66,24 @@ pub(crate) struct WantedUnits {
     pub(crate) latest_ns: u64,
 }
 
-/// Takes units of the place in which they are granted first: the first ones that begin at `from_ns` or later.
+/// Finds the place in which units are granted first, and its part: the first ones that begin at `from_ns` or later.
+fn find_earliest(
+    places: &[Place],
+    of: PlacesOf,
+    now_ns: u64,
+    wanted: WantedUnits,
+) -> Option<(usize, Place)> {
+    let length_ns = of.gcra.emission_interval_ns().checked_mul(wanted.units)?;
+    let part_of = |(at, place): (usize, &Place)| {
+        let start_ns = place.start_ns.max(now_ns).max(wanted.from_ns);
+        let part = Place { start_ns, end_ns: start_ns.saturating_add(length_ns) };
+        let fits = part.end_ns <= place.end_ns && of.granted_ns(part.end_ns) <= wanted.latest_ns;
+        fits.then_some((at, part))
+    };
+    places.iter().enumerate().filter_map(part_of).min_by_key(|(_, part)| part.start_ns)
+}
+
+/// Takes the units that [`find_earliest`] finds.
 fn take_earliest(
     places: &mut Vec<Place>,
     of: PlacesOf,
@@ -74,19 +91,8 @@ fn take_earliest(
     wanted: WantedUnits,
 ) -> Option<Place> {
     *places = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
-    let length_ns = of.gcra.emission_interval_ns().checked_mul(wanted.units)?;
-    let part_of = |place: &Place| {
-        let start_ns = place.start_ns.max(wanted.from_ns);
-        Place { start_ns, end_ns: start_ns.saturating_add(length_ns) }
-    };
-    let fits = |place: &Place| {
-        let part = part_of(place);
-        part.end_ns <= place.end_ns && of.granted_ns(part.end_ns) <= wanted.latest_ns
-    };
-    let fitting = (0..places.len()).filter(|&at| fits(&places[at]));
-    let at = fitting.min_by_key(|&at| part_of(&places[at]).start_ns)?;
+    let (at, taken) = find_earliest(places, of, now_ns, wanted)?;
     let place = places.swap_remove(at);
-    let taken = part_of(&place);
     let before = Place { end_ns: taken.start_ns, ..place };
     let behind = Place { start_ns: taken.end_ns, ..place };
     places.extend([before, behind].into_iter().filter(|rest| rest.start_ns < rest.end_ns));
@@ -146,6 +152,22 @@ impl VacantPlaces {
         }
         self.change(hash, key, of, |places| add(places, place));
         self.release(1);
+    }
+
+    /// Finds the units that [`take`](Self::take) would take.
+    pub(crate) fn find(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        now_ns: u64,
+        wanted: WantedUnits,
+    ) -> Option<Place> {
+        let guard = pin();
+        let keys = &self.bins.get(self.bin(hash), &guard)?.0;
+        let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key)).ok()?;
+        let listed = Some(&keys[at]).filter(|of_key| of_key.of == of)?;
+        Some(find_earliest(&listed.places, of, now_ns, wanted)?.1)
     }
 
     /// Takes units, the earliest there are.

@@ -225,14 +225,14 @@ impl LimitsView<'_> {
     }
 
     /// Takes `cost` units of the key's earliest vacant place that has as many at `from_ns` or later, if they are granted within
-    /// `at_most_ns` and no later than a new place would be.
+    /// `at_most_ns` and no later than a new place would be. With `looks` it only finds them.
     pub(crate) fn take_vacant(
         self,
         key: &StoreKey<'_>,
         gcra: &Gcra,
         cost: u64,
         now_ns: u64,
-        (at_most_ns, from_ns): (u64, u64),
+        (at_most_ns, from_ns, looks): (u64, u64, bool),
     ) -> Result<Option<Place>, Outdated> {
         let places = &self.inner.places;
         if !places.is_any() {
@@ -245,7 +245,10 @@ impl LimitsView<'_> {
         let hash = self.inner.store.hash(key.key, key.fingerprint);
         let of = self.places_of(key, gcra);
         let wanted = WantedUnits { units: cost, from_ns, latest_ns };
-        Ok(places.take(hash, key.key, of, now_ns, wanted))
+        Ok(match looks {
+            true => places.find(hash, key.key, of, now_ns, wanted),
+            false => places.take(hash, key.key, of, now_ns, wanted),
+        })
     }
 
     /// Returns the units of the listed places that no charge in the bucket is behind.

@@ -1,6 +1,7 @@
 //! The HTTP side: clients, fields, and the tower layer alone, nested, on sockets and in other stacks.
 
 mod algorithms;
+mod calling;
 mod client;
 mod engines;
 mod features;

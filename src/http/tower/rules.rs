@@ -60,8 +60,8 @@ pub struct Rule {
     /// The routes that the rule is for. Without any it is for all requests.
     pub(super) routes: Vec<Routes>,
     partition: Option<FindPartition>,
-    refunds: Option<Refunds>,
-    refunds_denials: bool,
+    pub(super) refunds: Option<Refunds>,
+    pub(super) refunds_denials: bool,
     /// The id of all requests, if the rule counts them together.
     /// Whether the request holds the charge until its response has ended.
     pub(super) holds: bool,
@@ -301,74 +301,6 @@ impl Rule {
         partition: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Rule {
         Rule { partition: Some(Box::new(partition)), ..self }
-    }
-
-    /// Refunds the cost if `refunds` returns true for the response's status. The layer decides when the response's head
-    /// comes; its body has no influence. A response that never comes, because the service fails or panics or the client
-    /// leaves, refunds nothing.
-    ///
-    /// The refund is [`Receipt::settle`](crate::reserve::Receipt::settle) with 0. It has no effect after a reload that
-    /// changes the id's limit, or the end of its override.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use std::{convert::Infallible, time::Duration};
-    /// # use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// # use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # let limit = Limit::new(1, 1, Duration::from_secs(60))?;
-    /// # let limits = Limits::builder().limit("All", IdFormat::String, limit)?.build();
-    /// # let limiter = Limiter::with_options(limits, Clock::manual().0)?;
-    /// # let rule = Rule::new(limiter.limit("All")?, extract::everyone("all"));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    /// # let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    /// # let send = |to: &RateLimitLayer, request| runtime.block_on(to.layer(inner).oneshot(request));
-    /// # let get = || Request::new(());
-    /// let rule = rule.refund_if(|status| status.is_success());
-    /// let layer = RateLimitLayer::builder(&limiter).rule(rule).build()?;
-    /// send(&layer, get())?;
-    /// assert_eq!(send(&layer, get())?.status(), 200); // the first request was refunded
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn refund_if(self, refunds: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Rule {
-        Rule { refunds: Some(Box::new(refunds)), ..self }
-    }
-
-    /// Refunds the cost if an inner [`RateLimitLayer`](crate::http::RateLimitLayer) denies the request, so that a client
-    /// pays only for requests that were served. The rule recognizes the denial by the response's extension
-    /// [`Denied`](crate::http::Denied): a layer in between that replaces the response must keep its extensions. An inner
-    /// layer's rejection is not a denial; [`refund_if`](Rule::refund_if) can refund it, and both may be set.
-    ///
-    /// # Example: a strict limit for logins within a global one
-    ///
-    /// ```
-    /// use axum::{Router, routing::{get, post}};
-    /// use std::time::Duration;
-    /// use tollgate::http::{RateLimitLayer, Rule, extract};
-    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
-    ///
-    /// let minute = Duration::from_secs(60);
-    /// let limits = Limits::builder()
-    ///     .limit("Global", IdFormat::String, Limit::new(60, 60, minute)?)?
-    ///     .limit("Login", IdFormat::String, Limit::new(3, 3, minute)?)?
-    ///     .build();
-    /// let limiter = Limiter::new(limits);
-    /// let rule = |name| limiter.limit(name).map(|limit| Rule::new(limit, extract::bearer()));
-    /// let login = RateLimitLayer::builder(&limiter).rule(rule("Login")?).build()?;
-    /// let global = RateLimitLayer::builder(&limiter)
-    ///     .rule(rule("Global")?.refund_if_denied_within())
-    ///     .build()?;
-    /// let app: Router = Router::new()
-    ///     .route("/login", post(|| async { "welcome" }).layer(login))
-    ///     .route("/", get(|| async { "hello" }))
-    ///     .layer(global);
-    /// # let _ = app;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn refund_if_denied_within(self) -> Rule {
-        Rule { refunds_denials: true, ..self }
     }
 }
 

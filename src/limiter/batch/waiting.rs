@@ -171,46 +171,58 @@ impl Batch<'_> {
         positions: &[usize],
         at_most_ns: u64,
     ) -> Result<Reservation, ReserveError> {
-        match self.take_places(positions, at_most_ns) {
-            Ok(taken) => Ok(taken.into_reservation()),
-            // The wait that the caller is told is that of the batch, which no place of one member tells.
-            Err(ReserveError::NotInTime { .. }) => {
-                let needed = self.take_places(positions, u64::MAX)?.places.wait();
-                Err(ReserveError::NotInTime { needed })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Takes places of the members at these positions, all of them for one time.
-    fn take_places(
-        &self,
-        positions: &[usize],
-        at_most_ns: u64,
-    ) -> Result<TakenPlaces<'_>, ReserveError> {
-        let clock = &self.limiter.inner.clock;
-        let begun_ns = clock.now_ns();
-        let mut from_ns = begun_ns;
-        // Repeats if a place is later than those that were taken before it, which then begin as late.
+        let now_ns = self.limiter.inner.clock.now_ns();
+        let mut from_ns = now_ns;
+        // Repeats only if another call has taken a place meanwhile.
         'again: loop {
+            let (granted_ns, latest) = self.find_grant(positions, now_ns, from_ns)?;
+            let needed_ns = granted_ns - now_ns;
+            if needed_ns > at_most_ns {
+                let Member { handle, id, .. } = self.members[latest];
+                handle.count_refusal(id, &Decision::new(false, (0, 1), needed_ns, 0), now_ns);
+                return Err(ReserveError::NotInTime { needed: Duration::from_nanos(needed_ns) });
+            }
             let mut taken = TakenPlaces::default();
             for &position in positions {
                 let member = &self.members[position];
-                let now_ns = clock.now_ns();
-                let at_most_ns = begun_ns.saturating_add(at_most_ns).saturating_sub(now_ns);
-                let wanted = Wanted::PlaceOfBatch { at_most_ns, from_ns };
-                let place = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
-                let granted_ns = place.reservation.granted_at_ns;
+                let wanted = Wanted::PlaceOfBatch { at_most_ns: u64::MAX, from_ns: granted_ns };
+                let mut place = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
+                from_ns = place.reservation.granted_at_ns.max(granted_ns);
+                place.reservation.granted_at_ns = from_ns;
                 taken.push(member, position, place);
-                if granted_ns > from_ns {
-                    from_ns = granted_ns;
-                    if taken.counted.len() > 1 {
-                        continue 'again;
-                    }
+                if from_ns > granted_ns {
+                    continue 'again;
                 }
             }
-            return Ok(taken);
+            return Ok(taken.into_reservation());
         }
+    }
+
+    /// Returns the earliest time from `from_ns` on at which all members have their units, and the position of a member that has
+    /// none before. Nothing is charged.
+    fn find_grant(
+        &self,
+        positions: &[usize],
+        now_ns: u64,
+        mut from_ns: u64,
+    ) -> Result<(u64, usize), ReserveError> {
+        let mut latest = positions.first().copied().unwrap_or(0);
+        // The number of members in a row that have their units at `from_ns`.
+        let mut agreed = 0;
+        for &position in positions.iter().cycle() {
+            let member = &self.members[position];
+            let wanted = Wanted::LookForPlace { from_ns };
+            let looked = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
+            let granted_ns = looked.reservation.granted_at_ns;
+            if granted_ns > from_ns {
+                (from_ns, latest, agreed) = (granted_ns, position, 0);
+            }
+            agreed += 1;
+            if agreed == positions.len() {
+                break;
+            }
+        }
+        Ok((from_ns, latest))
     }
 }
 
@@ -239,12 +251,6 @@ impl<'m> TakenPlaces<'m> {
             }
         }
         self.places.take().unwrap_or_else(|| Reservation::granted(Receipt::of_nothing()))
-    }
-}
-
-impl Drop for TakenPlaces<'_> {
-    fn drop(&mut self) {
-        self.places.leave_unused();
     }
 }
 
@@ -280,15 +286,17 @@ impl<'b> BatchWait<'b> {
             Some(taken) => taken,
             none => none.insert(take_places(self.batch, self.with_places, self.until_ns)?),
         };
-        let receipt = match places.next() {
-            Next::Allowed(receipt) => ReturnedOnDrop(Some(receipt)),
-            sleep @ Next::Sleep(_) => return Ok(sleep),
-        };
-        let others = std::mem::take(others);
-        self.taken = None;
-        if others.is_empty() {
-            return Ok(Next::Allowed(receipt.into_inner()));
+        let wait = places.wait();
+        if !wait.is_zero() {
+            return Ok(Next::Sleep(wait));
         }
+        if others.is_empty() {
+            return Ok(places.next());
+        }
+        let others = std::mem::take(others);
+        // The places are cancelled if the others cannot be charged.
+        let mut places = std::mem::take(places);
+        self.taken = None;
         let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
             others.iter().map(|&position| self.batch.members[position]).collect();
         let rest = Batch::new(self.batch.limiter, &members);
@@ -303,11 +311,12 @@ impl<'b> BatchWait<'b> {
             let (decided, charged) = rest.spend_estimate()?;
             if let Some(charged) = charged {
                 let charged = charged.of_positions(|at| others[at]);
-                return Ok(Next::Allowed(receipt.into_inner().joined(charged)));
+                let placed = places.take().map_or_else(Receipt::of_nothing, |it| it.into_receipt());
+                return Ok(Next::Allowed(placed.joined(charged)));
             }
             decision = decided;
         }
-        drop(receipt);
+        drop(places);
         if is_last(&decision) {
             return Err(ReserveError::of_batch(decision));
         }
@@ -338,23 +347,6 @@ fn take_places(
             }
             Err(ReserveError::NoPlaces { .. }) => {}
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Charges that are returned unless they are taken.
-struct ReturnedOnDrop(Option<Receipt>);
-
-impl ReturnedOnDrop {
-    fn into_inner(mut self) -> Receipt {
-        self.0.take().unwrap_or_else(Receipt::of_nothing)
-    }
-}
-
-impl Drop for ReturnedOnDrop {
-    fn drop(&mut self) {
-        if let Some(receipt) = &self.0 {
-            receipt.give_back_all();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Records a charge, so that its units can be returned or more units be charged later.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
-use crate::limits::{Applying, Id, Limits, Scratch};
+use crate::limits::{Applying, Id, Limits, Scratch, encode};
 use crate::observe::tally::Tally;
 use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
@@ -67,6 +68,8 @@ pub(super) struct Claimed {
     pub(super) charge: Option<Charge>,
     pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
+    /// Whether the charge took a vacant place.
+    pub(super) is_in_vacant: bool,
     /// The burst of the limit, and the decision as it is counted.
     pub(super) counted: (u64, Decision),
     /// Whether the limit has a shadow limit that must be charged as well.
@@ -93,6 +96,7 @@ impl Claimed {
         charge: None,
         refused: None,
         is_in_shadow_mode: false,
+        is_in_vacant: false,
         counted: (0, Decision::UNLIMITED),
         has_shadow: false,
     };
@@ -115,6 +119,14 @@ impl KeyedLimit {
         }))
     }
 
+    /// Counts a call for the id that was denied.
+    pub(crate) fn count_refusal(&self, id: Id<'_>, decision: &Decision, now_ns: u64) {
+        let mut scratch = Scratch::new();
+        if let (Some(stripes), Ok(id)) = (&self.stripes, encode(self.format, id, &mut scratch)) {
+            self.count_denied(stripes, id, decision, now_ns);
+        }
+    }
+
     /// Charges `cost` units to the id's bucket as it is wanted, and counts the call. With a cost of 0 it charges nothing. A
     /// limit in shadow mode is charged by a plain spend.
     pub(super) fn claim(
@@ -135,7 +147,7 @@ impl KeyedLimit {
         if let Some((_, claim)) = &claimed.claim {
             claim.count_in_flight(&self.tally);
         }
-        if claimed.has_shadow {
+        if claimed.has_shadow && !wanted.looks() {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
             self.note_shadow(would_deny);
             if let Some((_, claim)) = &mut claimed.claim {
@@ -171,28 +183,29 @@ impl KeyedLimit {
         }
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
-        let mut refused = None;
+        let (mut refused, is_in_vacant) = (None, Cell::new(false));
         let mut spent = match view.blocked_ns(&store_key, now_ns) {
             Some(left_ns) => {
                 refused = Some(Refused::Blocked { left_ns });
                 Spent::nothing(view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?)
             }
+            None if is_in_shadow_mode && wanted.looks() => Spent::nothing(Decision::UNLIMITED),
             None => {
                 let wanted = if is_in_shadow_mode { Wanted::Now } else { wanted };
-                spend(view, &store_key, (limit, charged), now_ns, wanted)?
+                spend(view, &store_key, (limit, charged), now_ns, wanted, &is_in_vacant)?
             }
         };
         let is_denied = !spent.decision.allowed();
         let would_deny = is_above || is_denied;
         if is_denied && refused.is_none() {
-            if charged > 0 && spent.to == ChargedTo::Nothing {
-                refused = Some(Refused::NoRoom);
-            } else if saturating_ns(spent.decision.retry_in()) == TOO_FAR_NS {
+            if saturating_ns(spent.decision.retry_in()) == TOO_FAR_NS {
                 refused = Some(Refused::TooFarAhead);
+            } else if charged > 0 && spent.to == ChargedTo::Nothing {
+                refused = Some(Refused::NoRoom);
             }
         }
         if is_in_shadow_mode {
-            self.note_shadow(would_deny);
+            self.note_shadow(would_deny && !wanted.looks());
             spent.decision = spent.decision.in_shadow();
         }
         // The decision about a reservation has its wait, but not the remaining units. A check at a cost of 0 has them.
@@ -211,6 +224,7 @@ impl KeyedLimit {
             )),
             charge: spent.charge,
             is_in_shadow_mode,
+            is_in_vacant: is_in_vacant.get(),
             counted: (limit.burst(), counted),
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))

@@ -44,15 +44,6 @@ impl PendingPlace {
         }
     }
 
-    /// Says that nobody has used the place: its cancel leaves it vacant, also if its time has come.
-    pub(crate) fn leave_unused(&mut self) {
-        if let Some(place) = &mut self.place {
-            let others = place.others.iter_mut();
-            others.for_each(|other| other.granted_at_ns = u64::MAX);
-            place.granted_at_ns = u64::MAX;
-        }
-    }
-
     /// Returns the place, which is not cancelled any more.
     pub(crate) fn take(&mut self) -> Option<Reservation> {
         self.place.take()

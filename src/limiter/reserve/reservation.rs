@@ -42,6 +42,9 @@ pub struct Reservation {
     pub(crate) cost: u64,
     /// By the limiter's clock.
     pub(crate) granted_at_ns: u64,
+    /// Whether a cancel leaves the place vacant also once its time has come: the place may be in front of others, and units that
+    /// are returned behind them would be granted twice.
+    pub(crate) leaves_vacant: bool,
     /// The places of a batch's other members.
     pub(crate) others: Vec<Reservation>,
 }
@@ -107,8 +110,10 @@ impl KeyedLimit {
             return Err(ReserveError::from_denial(refused, decision));
         }
         let (charged, granted_at_ns) = (claim, now_ns.saturating_add(wait_ns));
+        let leaves_vacant = claimed.is_in_vacant || matches!(wanted, Wanted::PlaceOfBatch { .. });
         let others = Vec::new();
-        let reservation = Reservation { charged, charge, cost, granted_at_ns, others };
+        let reservation =
+            Reservation { charged, charge, cost, granted_at_ns, leaves_vacant, others };
         Ok(TakenPlace { reservation, counted: claimed.counted })
     }
 }
@@ -124,8 +129,8 @@ impl Reservation {
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn granted(receipt: Receipt) -> Reservation {
         let (charged, cost) = receipt.into_one();
-        let (charge, granted_at_ns, others) = (None, 0, Vec::new());
-        Reservation { charged, charge, cost, granted_at_ns, others }
+        let (charge, granted_at_ns, leaves_vacant, others) = (None, 0, false, Vec::new());
+        Reservation { charged, charge, cost, granted_at_ns, leaves_vacant, others }
     }
 
     /// The time until the reservation is granted, by a new reading of the limiter's clock; 0 once it is granted.
@@ -204,7 +209,10 @@ impl Reservation {
     pub fn cancel(self) {
         self.others.into_iter().rev().for_each(Reservation::cancel);
         match (&self.charged, self.charge) {
-            (Some((by, claim)), Some(charge)) => claim.cancel(by, charge, self.granted_at_ns),
+            (Some((by, claim)), Some(charge)) => {
+                let granted_at_ns = if self.leaves_vacant { u64::MAX } else { self.granted_at_ns };
+                claim.cancel(by, charge, granted_at_ns);
+            }
             // A spend of which no more is known than its receipt.
             (Some((by, claim)), None) => claim.give_back(by, claim.cost()),
             (None, _) => {}

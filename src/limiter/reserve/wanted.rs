@@ -22,18 +22,34 @@ pub(crate) enum Wanted {
     /// A place that is granted within `at_most_ns`.
     Place { at_most_ns: u64 },
     /// A place that is granted within `at_most_ns`, and not before `from_ns`, a time of the clock. The batch that takes it counts
-    /// it once it has all its places.
+    /// the call.
     PlaceOfBatch { at_most_ns: u64, from_ns: u64 },
+    /// A look at the place that a batch would get: nothing is charged.
+    LookForPlace { from_ns: u64 },
+}
+
+/// What a call wants of a place.
+#[derive(Clone, Copy)]
+pub(super) struct WantedPlace {
+    at_most_ns: u64,
+    from_ns: u64,
+    looks: bool,
 }
 
 impl Wanted {
-    /// Returns the longest wait for a place, and the time before which it is not granted.
-    pub(super) fn place(self) -> Option<(u64, u64)> {
-        match self {
-            Wanted::Now | Wanted::NowOrLater => None,
-            Wanted::Place { at_most_ns } => Some((at_most_ns, 0)),
-            Wanted::PlaceOfBatch { at_most_ns, from_ns } => Some((at_most_ns, from_ns)),
-        }
+    pub(super) fn place(self) -> Option<WantedPlace> {
+        let (at_most_ns, from_ns, looks) = match self {
+            Wanted::Now | Wanted::NowOrLater => return None,
+            Wanted::Place { at_most_ns } => (at_most_ns, 0, false),
+            Wanted::PlaceOfBatch { at_most_ns, from_ns } => (at_most_ns, from_ns, false),
+            Wanted::LookForPlace { from_ns } => (TOO_FAR_NS - 1, from_ns, true),
+        };
+        Some(WantedPlace { at_most_ns, from_ns, looks })
+    }
+
+    /// Whether the call charges nothing.
+    pub(super) fn looks(self) -> bool {
+        matches!(self, Wanted::LookForPlace { .. })
     }
 
     /// Whether a call with this outcome is counted.
@@ -41,40 +57,46 @@ impl Wanted {
         match self {
             Wanted::Now | Wanted::Place { .. } => true,
             Wanted::NowOrLater => is_allowed,
-            Wanted::PlaceOfBatch { .. } => !is_allowed,
+            Wanted::PlaceOfBatch { .. } | Wanted::LookForPlace { .. } => false,
         }
     }
 }
 
 /// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`. The time that a
-/// place of a batch leaves free in front of it is vacant.
+/// place of a batch leaves free in front of it is vacant. `is_in_vacant` becomes true if a vacant place was taken.
 pub(super) fn spend(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
     (limit, cost): (&Limit, u64),
     now_ns: u64,
     wanted: Wanted,
+    is_in_vacant: &Cell<bool>,
 ) -> Result<Spent, Outdated> {
-    let ((at_most_ns, from_ns), gcra) = match (wanted.place(), limit.rule().gcra()) {
-        (Some(place), Some(gcra)) => (place, gcra),
-        _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
-        _ => return view.spend(key, limit, cost.into(), now_ns),
-    };
+    let (WantedPlace { at_most_ns, from_ns, looks }, gcra) =
+        match (wanted.place(), limit.rule().gcra()) {
+            (Some(place), Some(gcra)) => (place, gcra),
+            _ if cost == 0 => return Ok(Spent::nothing(look_at(view, key, limit, now_ns)?)),
+            _ => return view.spend(key, limit, cost.into(), now_ns),
+        };
     if cost == 0 {
         let decision = look_at(view, key, limit, now_ns)?;
         let wait_ns = if decision.allowed() { 0 } else { saturating_ns(decision.retry_in()) };
         let wait_ns = wait_ns.max(from_ns.saturating_sub(now_ns));
         return Ok(Spent::nothing(place_in(wait_ns, at_most_ns)));
     }
-    if let Some(place) = view.take_vacant(key, gcra, cost, now_ns, (at_most_ns, from_ns))? {
+    if let Some(place) = view.take_vacant(key, gcra, cost, now_ns, (at_most_ns, from_ns, looks))? {
         let granted_ns = place.end_ns.saturating_sub(gcra.burst_offset_ns()).max(from_ns);
         let decision = place_in(granted_ns.saturating_sub(now_ns), at_most_ns);
+        if looks {
+            return Ok(Spent::nothing(decision));
+        }
+        is_in_vacant.set(true);
         let outcome = Outcome { word: Some(place.end_ns), decision };
         return Ok(Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell));
     }
     // The time that stays free in front of a place that begins at `from_ns`.
     let idle = Cell::new(None);
-    let spent = view.charge(key, limit, now_ns, |word, at_ns| {
+    let ask = |word: u64, at_ns: u64| {
         idle.set(Some(word.max(at_ns)).filter(|&start_ns| start_ns < from_ns));
         match gcra.reserve(word, at_ns.max(from_ns), cost) {
             Some(new) => {
@@ -85,7 +107,11 @@ pub(super) fn spend(
             }
             None => Outcome { word: None, decision: Decision::new(false, (0, 1), TOO_FAR_NS, 0) },
         }
-    })?;
+    };
+    if looks {
+        return Ok(Spent::nothing(view.look(key, (limit, cost.into()), now_ns, ask)?));
+    }
+    let spent = view.charge(key, limit, now_ns, ask)?;
     if let Some(start_ns) = idle.get().filter(|_| spent.decision.allowed())
         && spent.to == ChargedTo::OwnCell
     {
