@@ -357,8 +357,10 @@ async fn estimates_of_a_wait_are_settled() {
 #[tokio::test(start_paused = true)]
 async fn refunds_of_a_wait_reach_all_limits() {
     let refunded = |rule: Rule| rule.cost(|_| 4).refund_if(|status| status.is_server_error());
-    let left = over_a_reload(false, refunded, 0, StatusCode::BAD_GATEWAY).await;
-    assert_eq!(left, [Some(4), Some(10)]);
+    for (is_reloaded, of_window) in [(false, 10), (true, 20)] {
+        let left = over_a_reload(is_reloaded, refunded, 0, StatusCode::BAD_GATEWAY).await;
+        assert_eq!(left, [Some(4), Some(of_window)], "{is_reloaded}");
+    }
 }
 
 /// Two rules for one bucket wait as one.
