@@ -42,3 +42,4 @@ mod soft;
 mod stack;
 mod tuples;
 mod waiting;
+mod waiting_rules;

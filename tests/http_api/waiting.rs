@@ -16,12 +16,12 @@ use tollgate::http::{
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
 
-const SECOND: Duration = Duration::from_secs(1);
-const REQUESTS: (u64, u64) = (10, 100);
-const TOKENS: (u64, u64) = (5_000, 40_000);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const REQUESTS: (u64, u64) = (10, 100);
+pub(crate) const TOKENS: (u64, u64) = (5_000, 40_000);
 
 /// Follows the runtime's clock, which the tests pause.
-fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     let begun = Instant::now();
     Clock::custom(move || begun.elapsed())
 }
@@ -92,7 +92,7 @@ impl Provider {
     }
 }
 
-fn limiter() -> Limiter {
+pub(crate) fn limiter() -> Limiter {
     let limit = |(burst, count)| Limit::new(burst, count, SECOND).unwrap();
     let limits = Limits::builder()
         .limit("Requests", IdFormat::String, limit(REQUESTS))
@@ -104,7 +104,7 @@ fn limiter() -> Limiter {
     Limiter::with_options(limits.build(), clock()).unwrap()
 }
 
-fn tokens(request: &http::request::Parts) -> u64 {
+pub(crate) fn tokens(request: &http::request::Parts) -> u64 {
     request.headers["x-tokens"].to_str().unwrap().parse().unwrap()
 }
 
@@ -113,7 +113,7 @@ fn tokens_of(request: &Request<()>) -> u64 {
 }
 
 /// A layer with both limits of the provider.
-fn layer(limiter: &Limiter, options: WaitOptions) -> AsyncRateLimitLayer {
+pub(crate) fn layer(limiter: &Limiter, options: WaitOptions) -> AsyncRateLimitLayer {
     let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("key"));
     RateLimitLayer::builder(limiter)
         .rule(rule("Requests"))
@@ -122,7 +122,14 @@ fn layer(limiter: &Limiter, options: WaitOptions) -> AsyncRateLimitLayer {
         .unwrap()
 }
 
-fn request(tokens: u64) -> Request<()> {
+/// A layer with the first limit alone, whose requests do not wait for long.
+pub(crate) fn layer_of_requests(limiter: &Limiter) -> AsyncRateLimitLayer {
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let options = WaitOptions::at_most(Duration::ZERO);
+    RateLimitLayer::builder(limiter).rule(rule).build_waiting(options, tokio::time::sleep).unwrap()
+}
+
+pub(crate) fn request(tokens: u64) -> Request<()> {
     Request::builder().header("x-tokens", tokens).body(()).unwrap()
 }
 

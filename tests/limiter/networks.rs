@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use tollgate::limits::{Applies, LimitMode, LimitOptions, LimitsBuilder, OverrideOptions, WhyNot};
+use tollgate::limits::{
+    Applies, Floor, LimitMode, LimitOptions, LimitsBuilder, OverrideOptions, WhyNot,
+};
 use tollgate::options::{AtCap, Engine};
 use tollgate::reserve::ReserveError;
 use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
@@ -129,6 +131,27 @@ fn explain_names_the_network_and_larger_ones() {
     assert_eq!((own.applies, own.network, own.near.len() >= 3), (Applies::Override, None, true));
     let lifted = limits.explain("A", "10.1.3.3", SystemTime::now()).unwrap();
     assert_eq!((lifted.applies, lifted.limit), (Applies::Network, None));
+}
+
+/// A network is neither around itself nor around a larger one that begins with it.
+#[test]
+fn networks_around_a_network_are_larger() {
+    let limits =
+        with(&[("10.0.0.0/8", 20), ("10.0.0.0/16", 30), ("10.0.0.0/24", 40), ("::/0", 50)]);
+    let clients = limits.limit("A").unwrap();
+    for (id, wanted) in [
+        ("10.0.0.0", &["10.0.0.0/24", "10.0.0.0/16", "10.0.0.0/8"][..]),
+        ("10.0.0.0/24", &["10.0.0.0/16", "10.0.0.0/8"]),
+        ("10.0.0.0/16", &["10.0.0.0/8"]),
+        ("10.0.0.0/8", &[]),
+        ("0.0.0.0/0", &[]),
+        ("::/0", &[]),
+        ("::/1", &["::/0"]),
+    ] {
+        let around: Vec<_> =
+            clients.overrides_around(id).unwrap().iter().map(|it| it.id()).collect();
+        assert_eq!(around, wanted, "{id}");
+    }
 }
 
 /// From its end on, an address has the bucket of the larger network or of the default, full or as it was before.
@@ -373,6 +396,36 @@ fn options_of_a_limit_hold_in_networks() {
             let _ = a.spend_estimate(id, 20).unwrap().1.unwrap().settle(100);
             let wait = a.spend(id, 1).unwrap().retry_in();
             assert_eq!(wait, seconds(3600 / 20 * (debt + 1)), "{engine:?} {id}");
+        }
+    }
+}
+
+/// The floors are the limit's, and a percentage is of the network's burst.
+#[test]
+fn floors_hold_in_networks() {
+    let floors =
+        LimitOptions::default().floor("batch", Floor::Percent(45)).floor("few", Floor::Units(7));
+    for engine in ENGINES {
+        let builder = Limits::builder();
+        let builder = builder.limit_with("A", IdFormat::IpAddress, hourly(10), floors.clone());
+        let limits = builder.unwrap().override_id("A", "10.0.0.0/8", hourly(20)).unwrap();
+        let (limiter, _hand) = limiter(limits.build(), engine);
+        let a = limiter.limit("A").unwrap();
+        for (id, name, most) in [
+            ("10.0.0.1", "batch", 11),
+            ("9.9.9.1", "batch", 5),
+            ("10.0.0.2", "few", 13),
+            ("9.9.9.2", "few", 3),
+        ] {
+            let calls = a.priority(name).unwrap();
+            let of_batch = |cost| limiter.batch(&[calls.member(id).cost(cost)]).spend();
+            let context = format!("{engine:?} {id} {name}");
+            assert!(calls.spend(id, most + 1).unwrap_err().is_cost_above_burst(), "{context}");
+            assert!(of_batch(most + 1).unwrap_err().is_cost_above_burst(), "{context}");
+            assert!(calls.spend(id, 1).unwrap().allowed(), "{context}");
+            assert!(of_batch(most - 1).unwrap().allowed(), "{context}");
+            assert!(!calls.spend(id, 1).unwrap().allowed(), "{context}");
+            assert!(!of_batch(1).unwrap().allowed(), "{context}");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Reloads that bring, change and remove overrides of networks.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use tollgate::limits::{LimitsBuilder, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
 use tollgate::reload::{CarryOver, ReloadOptions};
-use tollgate::{IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::{ENGINES, hourly, limiter, limiter_with, seconds, sweep_all};
 
@@ -397,5 +399,59 @@ fn a_network_with_an_end_can_come_again() {
         assert_eq!(a.spend("10.1.2.3", 2).unwrap().remaining(), Some(0), "{engine:?}");
         limiter.reload(with(&[])).unwrap();
         assert_eq!(left(&a)[0], Some(5), "{engine:?}");
+    }
+}
+
+thread_local! {
+    /// The readings of the clock on this thread until the one at which another thread spends.
+    static READINGS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// A call may come at any moment of the reload that takes its network away: the network keeps what it has charged.
+#[test]
+fn calls_during_a_reload_stay_charged() {
+    let network: Overrides = &[("10.0.0.0/8", 100)];
+    for engine in ENGINES {
+        let mut charges = 0;
+        for at in 0..12 {
+            let ((ask, asked), (answer, answered)) = (mpsc::channel(), mpsc::channel());
+            let (of_clock, answered) = (ask.clone(), Mutex::new(answered));
+            let clock = Clock::custom(move || {
+                let left = READINGS_LEFT.take();
+                READINGS_LEFT.set(left.and_then(|left| left.checked_sub(1)));
+                if left == Some(0) {
+                    of_clock.send(true).unwrap();
+                    // The call may wait for the reload.
+                    let _ = answered.lock().unwrap().recv_timeout(Duration::from_millis(100));
+                }
+                seconds(1)
+            });
+            let options = LimiterOptions::default().clock(clock).engine(engine);
+            let limiter = Limiter::with_options(with(network), options).unwrap();
+            let handle = limiter.limit("A").unwrap();
+            let is_charged = std::thread::scope(|scope| {
+                let spends = &handle;
+                let spender = scope.spawn(move || {
+                    let mut is_charged = false;
+                    while asked.recv().unwrap() {
+                        // It is above the burst of the default.
+                        is_charged = spends.spend("10.1.2.3", 60).is_ok();
+                        answer.send(()).unwrap();
+                    }
+                    is_charged
+                });
+                READINGS_LEFT.set(Some(at));
+                limiter.reload(with(&[])).unwrap();
+                READINGS_LEFT.set(None);
+                ask.send(false).unwrap();
+                spender.join().unwrap()
+            });
+            limiter.reload(with(&[("8.8.8.8", 3)])).unwrap();
+            limiter.reload(with(network)).unwrap();
+            let wanted = Some(if is_charged { 40 } else { 100 });
+            assert_eq!(left(&handle)[0], wanted, "{engine:?} {at}");
+            charges += u32::from(is_charged);
+        }
+        assert!(charges > 0, "{engine:?}");
     }
 }

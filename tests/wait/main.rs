@@ -12,6 +12,7 @@ mod places;
 #[path = "../support/random.rs"]
 mod random;
 mod retry;
+mod rounds;
 mod settle;
 mod share;
 #[path = "../support/mod.rs"]

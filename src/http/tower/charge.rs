@@ -148,7 +148,8 @@ impl RefundableCharges {
 
     /// Adds the charge of the rule at `position`.
     pub(crate) fn add(&mut self, position: usize, receipt: Receipt) {
-        self.here.append(receipt.of_position(position));
+        let here = std::mem::replace(&mut self.here, Receipt::of_nothing());
+        self.here = here.joined(receipt.of_position(position));
     }
 
     #[allow(dead_code, reason = "a build without shared limits has one place")]

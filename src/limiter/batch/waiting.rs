@@ -60,7 +60,7 @@ impl Batch<'_> {
             return Err(Error::new(ErrorKind::Batch, text).into());
         }
         let positions: SmallVec<[usize; INLINE_MEMBERS]> = (0..self.members.len()).collect();
-        self.reserve_members(&positions, saturating_ns(at_most))
+        Ok(self.take_places(&positions, saturating_ns(at_most))?.into_reservation())
     }
 
     /// Waits until all limits allow the batch, for at most `at_most`, and charges it. The result is a receipt of all charges, as
@@ -165,12 +165,12 @@ impl Batch<'_> {
         self.with_members(OF_SPEND, true, |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
     }
 
-    /// Reserves the units of the members at these positions for one time.
-    fn reserve_members(
+    /// Takes places for the members at these positions, all of them for one time.
+    fn take_places(
         &self,
         positions: &[usize],
         at_most_ns: u64,
-    ) -> Result<Reservation, ReserveError> {
+    ) -> Result<TakenPlaces<'_>, ReserveError> {
         let now_ns = self.limiter.inner.clock.now_ns();
         let mut from_ns = now_ns;
         // Repeats only if another call has taken a place meanwhile.
@@ -194,7 +194,7 @@ impl Batch<'_> {
                     continue 'again;
                 }
             }
-            return Ok(taken.into_reservation());
+            return Ok(taken);
         }
     }
 
@@ -226,7 +226,7 @@ impl Batch<'_> {
     }
 }
 
-/// The places that a batch has taken. They are cancelled when it is dropped.
+/// The places that a batch has taken. They are cancelled when it is dropped, and counted once the batch has all its charges.
 #[derive(Default)]
 struct TakenPlaces<'m> {
     places: PendingPlace,
@@ -261,7 +261,7 @@ struct BatchWait<'b> {
     /// The caller's deadline by the limiter's clock.
     until_ns: u64,
     /// The places for which the caller sleeps, and the members without one.
-    taken: Option<(PendingPlace, SmallVec<[usize; INLINE_MEMBERS]>)>,
+    taken: Option<(TakenPlaces<'b>, SmallVec<[usize; INLINE_MEMBERS]>)>,
 }
 
 impl<'b> BatchWait<'b> {
@@ -282,21 +282,18 @@ impl<'b> BatchWait<'b> {
 
     /// Returns what the caller does next: it sleeps and asks again, or has all charges.
     fn next(&mut self) -> Result<Next, ReserveError> {
-        let (places, others) = match &mut self.taken {
+        let (taken, others) = match self.taken.take() {
             Some(taken) => taken,
-            none => none.insert(take_places(self.batch, self.with_places, self.until_ns)?),
+            None => take_places(self.batch, self.with_places, self.until_ns)?,
         };
-        let wait = places.wait();
+        let wait = taken.places.wait();
         if !wait.is_zero() {
+            self.taken = Some((taken, others));
             return Ok(Next::Sleep(wait));
         }
         if others.is_empty() {
-            return Ok(places.next());
+            return Ok(Next::Allowed(taken.into_reservation().into_receipt()));
         }
-        let others = std::mem::take(others);
-        // The places are cancelled if the others cannot be charged.
-        let mut places = std::mem::take(places);
-        self.taken = None;
         let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
             others.iter().map(|&position| self.batch.members[position]).collect();
         let rest = Batch::new(self.batch.limiter, &members);
@@ -311,12 +308,13 @@ impl<'b> BatchWait<'b> {
             let (decided, charged) = rest.spend_estimate()?;
             if let Some(charged) = charged {
                 let charged = charged.of_positions(|at| others[at]);
-                let placed = places.take().map_or_else(Receipt::of_nothing, |it| it.into_receipt());
+                let placed = taken.into_reservation().into_receipt();
                 return Ok(Next::Allowed(placed.joined(charged)));
             }
             decision = decided;
         }
-        drop(places);
+        // The places are cancelled.
+        drop(taken);
         if is_last(&decision) {
             return Err(ReserveError::of_batch(decision));
         }
@@ -325,11 +323,11 @@ impl<'b> BatchWait<'b> {
 }
 
 /// Takes places for the members that can have one, and returns the positions of the others.
-fn take_places(
-    batch: &Batch<'_>,
+fn take_places<'b>(
+    batch: &'b Batch<'b>,
     with_places: bool,
     until_ns: u64,
-) -> Result<(PendingPlace, SmallVec<[usize; INLINE_MEMBERS]>), ReserveError> {
+) -> Result<(TakenPlaces<'b>, SmallVec<[usize; INLINE_MEMBERS]>), ReserveError> {
     // Repeats only if a reload has changed an algorithm meanwhile.
     loop {
         let (mut placed, mut others) =
@@ -340,11 +338,8 @@ fn take_places(
             if has_place { placed.push(position) } else { others.push(position) }
         }
         let left_ns = until_ns.saturating_sub(batch.limiter.inner.clock.now_ns());
-        match batch.reserve_members(&placed, left_ns) {
-            Ok(place) => {
-                let left = Duration::from_nanos(left_ns);
-                return Ok((PendingPlace::new(place, Duration::ZERO, left), others));
-            }
+        match batch.take_places(&placed, left_ns) {
+            Ok(taken) => return Ok((taken, others)),
             Err(ReserveError::NoPlaces { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -202,16 +202,15 @@ impl Receipt {
     /// Returns all units of the charge of the member at `position`. Returns whether there is one.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_member(&self, position: usize) -> bool {
-        let claim = self.claims.iter().find(|claim| claim.position() == position);
-        let charge = self.by.as_ref().zip(claim);
+        let charge = self.charges().find(|(_, claim)| claim.position() == position);
         charge.inspect(|(by, claim)| claim.give_back(by, claim.cost())).is_some()
     }
 
     /// Decides a check of the bucket of the member at `position`, at a cost of 0.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn look_at_member(&self, position: usize) -> Option<Decision> {
-        let claim = self.claims.iter().find(|claim| claim.position() == position)?;
-        self.by.as_ref().map(|by| claim.look(by))
+        let (by, claim) = self.charges().find(|(_, claim)| claim.position() == position)?;
+        Some(claim.look(by))
     }
 
     /// The units that are charged as estimates, of all members together. Members that are settled count as well.

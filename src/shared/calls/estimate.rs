@@ -70,7 +70,7 @@ fn receipt_of(decided: DecidedBatch) -> SharedReceipt {
     let (mut here, mut in_store) = (Receipt::of_nothing(), Vec::new());
     for member in decided.members {
         match member.charge {
-            Some(MemberCharge::Here(receipt)) => here.append(*receipt),
+            Some(MemberCharge::Here(receipt)) => here = here.joined(*receipt),
             Some(MemberCharge::InStore(charge)) => {
                 let (cost, position) = (charge.cost, Some(member.position));
                 in_store.push(StoredEstimate { charge, cost, position });
