@@ -3,6 +3,7 @@
 #![cfg(not(tollgate_loom))]
 
 mod batches;
+mod batches_found;
 mod dropped;
 mod goes_away;
 mod herd;
