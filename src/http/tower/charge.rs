@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Extensions, Method, StatusCode};
 
 use crate::decision::Decision;
-use crate::http::tower::learn::LearningRequest;
+use crate::http::tower::learner::LearningRequest;
 use crate::http::tower::rules::ActiveRule;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::http::tower::learn::Learn;
 use crate::http::tower::rules::{ActiveRule, Rule};
 use crate::http::{SetupError, Who};
 use crate::limiter::batch::{Member, MemberMode};
@@ -226,6 +227,34 @@ impl Rule {
     /// ```
     pub fn refund_if_denied_within(mut self) -> Rule {
         self.refunds_denials = true;
+        self
+    }
+
+    /// Lowers the rule's bucket to what the provider's responses say is left, in a layer of
+    /// [`build_waiting`](crate::http::RateLimitBuilder::build_waiting) around a client. Nothing is ever raised: the limit is what
+    /// the caller may send at most.
+    ///
+    /// A response of 429 or 503 with `Retry-After` in seconds holds the id's requests back for as long. Requests that are under way
+    /// are taken off what a response says is left, because the provider has not counted them in it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::http::{Learn, RateLimitLayer, Rule, WaitOptions, extract};
+    /// use tollgate::{IdFormat, Limit, Limiter, Limits};
+    ///
+    /// let limit = Limit::new(500, 500, Duration::from_secs(60))?;
+    /// let limiter = Limiter::new(Limits::builder().limit("Requests", IdFormat::String, limit)?.build());
+    /// let rule = Rule::new(limiter.limit("Requests")?, extract::everyone("my-key"));
+    /// let layer = RateLimitLayer::builder(&limiter)
+    ///     .rule(rule.learn(Learn::openai_requests()))
+    ///     .build_waiting(WaitOptions::at_most(Duration::from_secs(60)), tokio::time::sleep)?;
+    /// # let _ = layer;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn learn(mut self, fields: Learn) -> Rule {
+        self.learn = Some(fields);
         self
     }
 }

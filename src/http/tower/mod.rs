@@ -11,6 +11,7 @@ mod grpc;
 mod holding;
 pub(crate) mod layer;
 pub(crate) mod learn;
+pub(crate) mod learner;
 pub(crate) mod matched;
 pub(crate) mod outcome;
 mod policies;

@@ -14,7 +14,7 @@ use crate::http::tower::answer::{Asked, RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::{AskedLater, AsyncRateLimitLayer};
 use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::layer::LayerState;
-use crate::http::tower::learn::{LearnedCharge, Learner};
+use crate::http::tower::learner::{LearnedCharge, Learner};
 use crate::http::tower::matched::{INLINE_RULES, MatchedRule, keep_one_of_each_bucket};
 use crate::http::{RateLimitBuilder, Rejection, SetupError};
 use crate::limiter::batch::Member;
