@@ -7,9 +7,10 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 21] = [
+pub(crate) const PAGES: [(&str, &str); 22] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
+    ("docs/bandwidth.md", include_str!("../../docs/bandwidth.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
     ("docs/blocks.md", include_str!("../../docs/blocks.md")),
     ("docs/comparison.md", include_str!("../../docs/comparison.md")),
