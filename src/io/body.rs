@@ -10,7 +10,33 @@ use pin_project_lite::pin_project;
 
 use crate::io::error::ThrottleError;
 use crate::io::meter::Meter;
-use crate::io::throttle::Sleeper;
+use crate::io::throttle::{Sleeper, Throttle};
+
+impl<T: Sleeper> Throttle<T> {
+    /// Throttles the data of an HTTP body. Trailers pass.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
+    /// # let limit = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use http_body_util::{BodyExt, Full};
+    ///
+    /// let throttle = Throttle::new(limit, "alice", tokio::time::sleep)?;
+    /// let body = throttle.body(Full::from("an answer"));
+    /// assert_eq!(body.collect().await?.to_bytes(), "an answer");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn body<B>(&self, body: B) -> ThrottledBody<B, T> {
+        ThrottledBody { inner: body, held: Bytes::new(), meter: Meter::new(self.clone()) }
+    }
+}
 
 pin_project! {
     /// Delivers the data of a body as a limit allows. Made by [`Throttle::body`](crate::io::Throttle::body).
@@ -44,12 +70,6 @@ pin_project! {
         // Data of the inner body that wait for their places.
         held: Bytes,
         meter: Meter<T>,
-    }
-}
-
-impl<B, T: Sleeper> ThrottledBody<B, T> {
-    pub(super) fn new(inner: B, meter: Meter<T>) -> ThrottledBody<B, T> {
-        ThrottledBody { inner, held: Bytes::new(), meter }
     }
 }
 

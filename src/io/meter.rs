@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use crate::io::slice::Slice;
+use crate::io::slice::{Slice, Want};
 use crate::io::throttle::{Sleeper, Throttle};
 use crate::limiter::reserve::ReserveError;
 
@@ -18,15 +18,15 @@ pub(super) struct Meter<T: Sleeper> {
     is_asleep: bool,
     /// The least size of the next slice. It falls if a slice was not used in time, so that a stream that is read slowly takes
     /// little from the others.
-    ahead: u64,
+    ahead: Option<u64>,
 }
 
 /// How many times as large as the last slice the next one may be.
-const GROWTH: u64 = 8;
+const GROWTH: u64 = 2;
 
 impl<T: Sleeper> Meter<T> {
     pub(super) fn new(throttle: Throttle<T>) -> Meter<T> {
-        Meter { throttle, slice: None, sleep: None, is_asleep: false, ahead: u64::MAX }
+        Meter { throttle, slice: None, sleep: None, is_asleep: false, ahead: None }
     }
 
     /// Returns how many of `want` bytes may move now, at least one.
@@ -39,7 +39,7 @@ impl<T: Sleeper> Meter<T> {
             let now_ns = self.throttle.now_ns();
             let slice = match &mut self.slice {
                 Some(slice) => slice,
-                none => match self.throttle.take(want.max(self.ahead), now_ns)? {
+                none => match self.throttle.take(Want { now: want, ahead: self.ahead }, now_ns)? {
                     Some(slice) => {
                         self.is_asleep = false;
                         none.insert(slice)
@@ -54,7 +54,7 @@ impl<T: Sleeper> Meter<T> {
                     return Poll::Ready(Ok(bytes.min(want)));
                 }
                 if slice.has_begun() {
-                    self.ahead = 1;
+                    self.ahead = Some(1);
                 }
                 self.slice = None;
                 continue;
@@ -90,7 +90,7 @@ impl<T: Sleeper> Meter<T> {
         let Some(slice) = &mut self.slice else { return };
         slice.spend(bytes);
         if slice.is_used_up() {
-            self.ahead = self.ahead.max(slice.size().saturating_mul(GROWTH));
+            self.ahead = self.ahead.max(Some(slice.size().saturating_mul(GROWTH)));
             self.slice = None;
         }
     }

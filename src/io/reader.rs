@@ -10,7 +10,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::error::of_io;
 use crate::io::meter::Meter;
-use crate::io::throttle::Sleeper;
+use crate::io::throttle::{Sleeper, Throttle};
+
+impl<T: Sleeper> Throttle<T> {
+    /// Throttles what is read from `reader`. Writes pass.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
+    /// # let bytes = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let throttle = Throttle::new(bytes, "alice", tokio::time::sleep)?;
+    /// let mut download = throttle.reader(&b"a file"[..]);
+    /// assert_eq!(tokio::io::copy(&mut download, &mut tokio::io::sink()).await?, 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reader<R>(&self, reader: R) -> ThrottledReader<R, T> {
+        ThrottledReader { inner: reader, meter: Meter::new(self.clone()) }
+    }
+}
 
 pin_project! {
     /// Reads no more bytes than a limit allows; writes pass. Made by [`Throttle::reader`](crate::io::Throttle::reader), which
@@ -48,10 +72,6 @@ pin_project! {
 }
 
 impl<R, T: Sleeper> ThrottledReader<R, T> {
-    pub(super) fn new(inner: R, meter: Meter<T>) -> ThrottledReader<R, T> {
-        ThrottledReader { inner, meter }
-    }
-
     /// Returns the inner reader. No byte that was read from it is lost.
     ///
     /// # Example

@@ -13,7 +13,7 @@ use crate::store::key::Key;
 /// a slice vacates the parts of the bytes that have not moved.
 pub(super) struct Slice {
     place: Reservation,
-    /// The charge of the place, and the time at which the parts of the last byte ends.
+    /// The charge of the place, and the time at which the part of the last byte ends.
     charge: Charge,
     end_ns: u64,
     /// The bytes that have not moved.
@@ -34,11 +34,20 @@ fn max_bytes(gcra: &Gcra) -> u64 {
     in_time.clamp(MIN_BYTES, MAX_BYTES).min(gcra.burst())
 }
 
-/// Returns the size of the next slice, at most `want` bytes; `None` if no limit applies to the key.
+/// What a stream asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Want {
+    /// The bytes that it could move now.
+    pub(super) now: u64,
+    /// The bytes for which it takes places at least, for its later chunks; at first those of 4 ms.
+    pub(super) ahead: Option<u64>,
+}
+
+/// Returns the size of the next slice; `None` if no limit applies to the key.
 fn size_of_next(
     limit: &KeyedLimit,
     key: &Key,
-    want: u64,
+    want: Want,
     now_ns: u64,
 ) -> Result<Option<u64>, ReserveError> {
     let inner = &*limit.limiter.inner;
@@ -54,7 +63,8 @@ fn size_of_next(
             let algorithm = applying.limit.rule().name();
             return Ok(Err(ReserveError::NoPlaces { algorithm }));
         };
-        let size = want.min(max_bytes(gcra));
+        let ahead = want.ahead.unwrap_or(SLICE_NS / gcra.emission_interval_ns());
+        let size = want.now.max(ahead).min(max_bytes(gcra));
         // The rest of a slice that another stream has left is used up first, also if it is smaller.
         let vacant = view.vacant_units(&view.store_key(applying.key, applying.tag), gcra, now_ns);
         Ok(Ok(Some(vacant.map_or(size, |vacant| size.min(vacant)))))
@@ -64,14 +74,14 @@ fn size_of_next(
 impl Slice {
     /// Whether the limit can grant slices.
     pub(super) fn check(limit: &KeyedLimit, key: &Key, now_ns: u64) -> Result<(), ReserveError> {
-        size_of_next(limit, key, 1, now_ns).map(drop)
+        size_of_next(limit, key, Want { now: 1, ahead: None }, now_ns).map(drop)
     }
 
-    /// Takes a place for at most `want` bytes; `None` if they may move freely.
+    /// Takes a place; `None` if the bytes may move freely.
     pub(super) fn take(
         limit: &KeyedLimit,
         key: &Key,
-        want: u64,
+        want: Want,
         now_ns: u64,
     ) -> Result<Option<Slice>, ReserveError> {
         loop {

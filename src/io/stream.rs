@@ -10,7 +10,34 @@ use pin_project_lite::pin_project;
 
 use crate::io::error::ThrottleError;
 use crate::io::meter::Meter;
-use crate::io::throttle::Sleeper;
+use crate::io::throttle::{Sleeper, Throttle};
+
+impl<T: Sleeper> Throttle<T> {
+    /// Throttles a stream whose items are `Result<Bytes, _>`.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
+    /// # let limit = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use futures_util::{StreamExt, stream};
+    ///
+    /// let throttle = Throttle::new(limit, "alice", tokio::time::sleep)?;
+    /// let chunks = stream::iter([Ok::<_, std::io::Error>("a chunk".into())]);
+    /// let mut chunks = throttle.stream(chunks);
+    /// assert_eq!(chunks.next().await.expect("an item")?, "a chunk");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stream<S>(&self, stream: S) -> ThrottledStream<S, T> {
+        ThrottledStream { inner: stream, held: Bytes::new(), meter: Meter::new(self.clone()) }
+    }
+}
 
 pin_project! {
     /// Delivers the bytes of a stream as a limit allows. Made by [`Throttle::stream`](crate::io::Throttle::stream).
@@ -45,12 +72,6 @@ pin_project! {
         // Bytes of the inner stream that wait for their places.
         held: Bytes,
         meter: Meter<T>,
-    }
-}
-
-impl<S, T: Sleeper> ThrottledStream<S, T> {
-    pub(super) fn new(inner: S, meter: Meter<T>) -> ThrottledStream<S, T> {
-        ThrottledStream { inner, held: Bytes::new(), meter }
     }
 }
 

@@ -5,12 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::io::body::ThrottledBody;
-use crate::io::meter::Meter;
-use crate::io::reader::ThrottledReader;
-use crate::io::slice::Slice;
-use crate::io::stream::ThrottledStream;
-use crate::io::writer::ThrottledWriter;
+use crate::io::slice::{Slice, Want};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::ReserveError;
@@ -143,108 +138,12 @@ impl<T: Sleeper> Throttle<T> {
         Ok(Throttle(Arc::new(Parts { limit, key, sleeper })))
     }
 
-    /// Throttles what is read from `reader`. Writes pass.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # #[cfg(not(tollgate_loom))] {
-    /// # use std::time::Duration;
-    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
-    /// # let bytes = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// let throttle = Throttle::new(bytes, "alice", tokio::time::sleep)?;
-    /// let mut download = throttle.reader(&b"a file"[..]);
-    /// assert_eq!(tokio::io::copy(&mut download, &mut tokio::io::sink()).await?, 6);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reader<R>(&self, reader: R) -> ThrottledReader<R, T> {
-        ThrottledReader::new(reader, Meter::new(self.clone()))
-    }
-
-    /// Throttles what is written to `writer`. Reads pass.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # #[cfg(not(tollgate_loom))] {
-    /// # use std::time::Duration;
-    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
-    /// # let bytes = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use tokio::io::AsyncWriteExt;
-    ///
-    /// let throttle = Throttle::new(bytes, "alice", tokio::time::sleep)?;
-    /// let mut upload = throttle.writer(Vec::new());
-    /// upload.write_all(b"a file").await?;
-    /// assert_eq!(upload.into_inner(), b"a file");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn writer<W>(&self, writer: W) -> ThrottledWriter<W, T> {
-        ThrottledWriter::new(writer, Meter::new(self.clone()))
-    }
-
-    /// Throttles the data of an HTTP body. Trailers pass.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # #[cfg(not(tollgate_loom))] {
-    /// # use std::time::Duration;
-    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
-    /// # let limit = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use http_body_util::{BodyExt, Full};
-    ///
-    /// let throttle = Throttle::new(limit, "alice", tokio::time::sleep)?;
-    /// let body = throttle.body(Full::from("an answer"));
-    /// assert_eq!(body.collect().await?.to_bytes(), "an answer");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn body<B>(&self, body: B) -> ThrottledBody<B, T> {
-        ThrottledBody::new(body, Meter::new(self.clone()))
-    }
-
-    /// Throttles a stream whose items are `Result<Bytes, _>`.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # #[cfg(not(tollgate_loom))] {
-    /// # use std::time::Duration;
-    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
-    /// # let limit = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-    /// use futures_util::{StreamExt, stream};
-    ///
-    /// let throttle = Throttle::new(limit, "alice", tokio::time::sleep)?;
-    /// let chunks = stream::iter([Ok::<_, std::io::Error>("a chunk".into())]);
-    /// let mut chunks = throttle.stream(chunks);
-    /// assert_eq!(chunks.next().await.expect("an item")?, "a chunk");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn stream<S>(&self, stream: S) -> ThrottledStream<S, T> {
-        ThrottledStream::new(stream, Meter::new(self.clone()))
-    }
-
     pub(super) fn now_ns(&self) -> u64 {
         self.0.limit.limiter.inner.clock.now_ns()
     }
 
-    /// Takes a place for at most `want` bytes; `None` if they may move freely.
-    pub(super) fn take(&self, want: u64, now_ns: u64) -> Result<Option<Slice>, ReserveError> {
+    /// Takes a place; `None` if the bytes may move freely.
+    pub(super) fn take(&self, want: Want, now_ns: u64) -> Result<Option<Slice>, ReserveError> {
         Slice::take(&self.0.limit, &self.0.key, want, now_ns)
     }
 

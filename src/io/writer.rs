@@ -10,7 +10,34 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::error::of_io;
 use crate::io::meter::Meter;
-use crate::io::throttle::Sleeper;
+use crate::io::throttle::{Sleeper, Throttle};
+
+impl<T: Sleeper> Throttle<T> {
+    /// Throttles what is written to `writer`. Reads pass.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # #[cfg(not(tollgate_loom))] {
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedLimit, Limit, io::Throttle};
+    /// # let bytes = KeyedLimit::new("Bytes", Limit::new(64 * 1024, 1_000_000, Duration::from_secs(1))?)?;
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// let throttle = Throttle::new(bytes, "alice", tokio::time::sleep)?;
+    /// let mut upload = throttle.writer(Vec::new());
+    /// upload.write_all(b"a file").await?;
+    /// assert_eq!(upload.into_inner(), b"a file");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn writer<W>(&self, writer: W) -> ThrottledWriter<W, T> {
+        ThrottledWriter { inner: writer, meter: Meter::new(self.clone()) }
+    }
+}
 
 pin_project! {
     /// Writes no more bytes than a limit allows; reads pass. Made by [`Throttle::writer`](crate::io::Throttle::writer), which
@@ -48,10 +75,6 @@ pin_project! {
 }
 
 impl<W, T: Sleeper> ThrottledWriter<W, T> {
-    pub(super) fn new(inner: W, meter: Meter<T>) -> ThrottledWriter<W, T> {
-        ThrottledWriter { inner, meter }
-    }
-
     /// Returns the inner writer.
     ///
     /// # Example

@@ -15,7 +15,7 @@ fn any_client(random: &mut Random, pauses: (u64, u64)) -> Client {
 /// Clients come, pause and are cancelled at random moments. Ten others take all that they leave.
 #[test]
 fn cancelled_streams_lose_nothing() {
-    for seed in 0..full_size(10, 500) {
+    for seed in 0..full_size(20, 500) {
         let mut random = Random(seed);
         let rate = [20_000, 100_000, 1_000_000][random.below(3) as usize];
         let bench = Bench::new(rate / 25 * random.within(1, 3), rate);

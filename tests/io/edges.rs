@@ -9,7 +9,9 @@ use futures_core::Stream;
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tollgate::io::{ThrottleError, ThrottledBody, ThrottledReader, ThrottledStream, ThrottledWriter};
+use tollgate::io::{
+    ThrottleError, ThrottledBody, ThrottledReader, ThrottledStream, ThrottledWriter,
+};
 use tollgate::{IdFormat, Limits};
 
 use super::endless::{Client, KINDS, Kind, run_client};
@@ -216,7 +218,7 @@ fn reloads_change_rate_and_lift_limit() {
     for kind in KINDS {
         let bench = Bench::new(100, 1000);
         let log = Log::default();
-        let mut moved = |seconds: u64| {
+        let moved = |seconds: u64| {
             log.borrow_mut().clear();
             let client = Client { kind, chunk: 10, pauses: (0, 0), seed: 1 };
             let until_ns = bench.world.now_ns() + seconds * 1_000_000_000;
