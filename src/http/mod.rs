@@ -58,7 +58,7 @@ pub use retry_after::retry_after;
 pub use style::{Reset, Style};
 #[cfg(feature = "tower")]
 pub use tower::{
-    AsyncRateLimit, AsyncRateLimitLayer, AsyncResponseFuture, Charge, Denial, Denied, Outcome,
-    RateLimit, RateLimitBuilder, RateLimitLayer, Rejected, Rejection, RejectionKind, Report,
-    ResponseBody, ResponseFuture, Rule, Switch, WaitOptions, Who, extract, responder,
+    AsyncRateLimit, AsyncRateLimitLayer, AsyncResponseFuture, Charge, Denial, Denied, Learn,
+    Outcome, RateLimit, RateLimitBuilder, RateLimitLayer, Rejected, Rejection, RejectionKind,
+    Report, ResponseBody, ResponseFuture, Rule, Switch, WaitOptions, Who, extract, responder,
 };

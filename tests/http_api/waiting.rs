@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
-use tollgate::http::{AsyncRateLimitLayer, Charge, RateLimitLayer, Rule, WaitOptions, extract};
+use tollgate::http::{
+    AsyncRateLimitLayer, Charge, Learn, RateLimitLayer, Rule, WaitOptions, extract,
+};
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -36,6 +38,12 @@ impl Bucket {
         Bucket { burst, a_second, full_at: 0 }
     }
 
+    fn left(&self, now: u128) -> u64 {
+        let each = 1_000_000_000 / u128::from(self.a_second);
+        let used = self.full_at.saturating_sub(now).div_ceil(each);
+        self.burst - u64::try_from(used).unwrap()
+    }
+
     fn after(&self, cost: u64, now: u128) -> Option<u128> {
         let each = 1_000_000_000 / u128::from(self.a_second);
         let full_at = self.full_at.max(now) + each * u128::from(cost);
@@ -54,6 +62,19 @@ impl Provider {
     fn new() -> Arc<Provider> {
         let buckets = Mutex::new([Bucket::new(REQUESTS), Bucket::new(TOKENS)]);
         Arc::new(Provider { begun: Instant::now(), buckets, served: Mutex::default() })
+    }
+
+    /// Tells what is left, of the requests as OpenAI does, of the tokens as the current draft.
+    fn answer_with_fields(&self, tokens: u64) -> Response<String> {
+        let status = self.answer(tokens);
+        let now = self.begun.elapsed().as_nanos();
+        let [requests, tokens] = &*self.buckets.lock().unwrap();
+        Response::builder()
+            .status(status)
+            .header("x-ratelimit-remaining-requests", requests.left(now))
+            .header("ratelimit", format!(r#""tokens";r={};t=1"#, tokens.left(now)))
+            .body(String::new())
+            .unwrap()
     }
 
     fn answer(&self, tokens: u64) -> StatusCode {
@@ -85,6 +106,10 @@ fn limiter() -> Limiter {
 
 fn tokens(request: &http::request::Parts) -> u64 {
     request.headers["x-tokens"].to_str().unwrap().parse().unwrap()
+}
+
+fn tokens_of(request: &Request<()>) -> u64 {
+    request.headers()["x-tokens"].to_str().unwrap().parse().unwrap()
 }
 
 /// A layer with both limits of the provider.
@@ -275,4 +300,128 @@ async fn rejections_do_not_wait() {
     let status = layer.layer(inner).oneshot(with_key).await.unwrap().status();
     assert_eq!(status, StatusCode::BAD_REQUEST, "a cost above the burst");
     assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+/// The caller's limits are ten times the provider's, whose buckets others have half used. The first response says so, and the
+/// provider refuses no call after it.
+#[tokio::test(start_paused = true)]
+async fn fields_of_the_provider_lower_the_buckets() {
+    const CALLS: u64 = 3_000;
+    let (limiter, provider) = (wide_limiter(), Provider::new());
+    {
+        let mut buckets = provider.buckets.lock().unwrap();
+        buckets[0].full_at = buckets[0].after(REQUESTS.0 / 2, 0).unwrap();
+        buckets[1].full_at = buckets[1].after(TOKENS.0 / 2, 0).unwrap();
+    }
+    let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("key"));
+    let options = WaitOptions::at_most(Duration::MAX).max_waiting(usize::MAX);
+    let layer = RateLimitLayer::builder(&limiter)
+        .rule(rule("Requests").learn(Learn::openai_requests()))
+        .rule(rule("Tokens").cost(tokens).learn(Learn::rate_limit(Some("tokens"))))
+        .build_waiting(options, tokio::time::sleep)
+        .unwrap();
+    let call = |at: u64| {
+        let provider = provider.clone();
+        let inner = service_fn(move |request: Request<()>| {
+            let provider = provider.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(1 + at % 7)).await;
+                let response = provider.answer_with_fields(tokens_of(&request));
+                tokio::time::sleep(Duration::from_millis(1 + at % 5)).await;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let service = layer.layer(inner);
+        async move { service.oneshot(request(50 + at * 37 % 300)).await.unwrap().status() }
+    };
+    assert_eq!(call(0).await, StatusCode::OK);
+    let calls: tokio::task::JoinSet<_> = (1..CALLS).map(call).collect();
+    let statuses = calls.join_all().await;
+    let refused = statuses.iter().filter(|&&status| status != StatusCode::OK).count();
+    assert_eq!(refused, 0);
+    let served = provider.served.lock().unwrap();
+    let took = served.last().unwrap().0.as_secs_f64();
+    let used = CALLS as f64 / REQUESTS.1 as f64 / took;
+    println!("{used:.4} of the rate");
+    assert!(used >= 0.97, "{used}");
+}
+
+/// As many units as the provider's in a second, and ten times as many at once.
+fn wide_limiter() -> Limiter {
+    let limit = |(burst, count)| Limit::new(10 * burst, count, SECOND).unwrap();
+    let limits = Limits::builder()
+        .limit("Requests", IdFormat::String, limit(REQUESTS))
+        .unwrap()
+        .limit("Tokens", IdFormat::String, limit(TOKENS))
+        .unwrap();
+    Limiter::with_options(limits.build(), clock()).unwrap()
+}
+
+/// A provider that refuses everything for two seconds is left alone for as long.
+#[tokio::test(start_paused = true)]
+async fn retry_after_holds_requests_back() {
+    let limiter = wide_limiter();
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let options = WaitOptions::at_most(60 * SECOND).max_waiting(usize::MAX);
+    let layer = RateLimitLayer::builder(&limiter).rule(rule.learn(Learn::openai_requests()));
+    let layer = layer.build_waiting(options, tokio::time::sleep).unwrap();
+    let (begun, asked) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+    let call = || {
+        let asked = asked.clone();
+        let inner = service_fn(move |_: Request<()>| {
+            let at = begun.elapsed();
+            asked.lock().unwrap().push(at);
+            let response = Response::builder();
+            let response = match at < 2 * SECOND {
+                true => response.status(429).header("retry-after", "2"),
+                false => response,
+            };
+            ready(Ok::<_, Infallible>(response.body(String::new()).unwrap()))
+        });
+        let service = layer.layer(inner);
+        async move { service.oneshot(request(1)).await.unwrap().status() }
+    };
+    assert_eq!(call().await, StatusCode::TOO_MANY_REQUESTS);
+    let calls: tokio::task::JoinSet<_> = (0..20).map(|_| call()).collect();
+    assert!(calls.join_all().await.iter().all(|&status| status == StatusCode::OK));
+    let asked = asked.lock().unwrap();
+    assert!(asked[1..].iter().all(|&at| at >= 2 * SECOND), "{asked:?}");
+}
+
+#[test]
+fn rule_that_learns_needs_a_waiting_layer() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _guard = runtime.enter();
+    let limiter = wide_limiter();
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let builder = RateLimitLayer::builder(&limiter).rule(rule.learn(Learn::github()));
+    let error = builder.build().unwrap_err().to_string();
+    assert!(error.contains("build_waiting()"), "{error}");
+}
+
+/// A deadline is kept to the timer's tick, and each waiter of one key sleeps once.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_waiters_sleep_once() {
+    let limiter = limiter();
+    let requests = limiter.limit("Requests").unwrap();
+    let sleeps = Arc::new(AtomicU64::new(0));
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        let (limiter, requests, sleeps) = (limiter.clone(), requests.clone(), sleeps.clone());
+        waiters.spawn(async move {
+            let timer = |time| {
+                sleeps.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(time)
+            };
+            let (begun, at_most) = (Instant::now(), 50 * SECOND);
+            let members = [requests.member("key")];
+            let waited = limiter.batch(&members).until_allowed(at_most, timer).await;
+            assert!(begun.elapsed() <= at_most + Duration::from_millis(2));
+            waited.is_ok()
+        });
+    }
+    let granted = waiters.join_all().await.into_iter().filter(|&granted| granted).count();
+    assert_eq!(granted, 5_010);
+    let sleeps = sleeps.load(Ordering::Relaxed);
+    assert!(sleeps <= 5_000 + 5_000 / 100, "{sleeps} sleeps");
 }

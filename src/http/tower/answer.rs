@@ -427,6 +427,13 @@ impl RequestOutcome {
         self.decision
     }
 
+    /// Makes a denial the request's decision if none of its limits denies now.
+    pub(crate) fn refuse(&mut self, denial: Decision) {
+        if self.decision.allowed() {
+            self.decision = denial;
+        }
+    }
+
     /// Makes the strictest of the limits' decisions that of the request.
     pub(crate) fn join_decisions(&mut self) {
         let all = self.limits.iter().map(|limit| limit.decision);

@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{Extensions, Method, StatusCode};
 
 use crate::decision::Decision;
+use crate::http::tower::learn::LearningRequest;
 use crate::http::tower::rules::ActiveRule;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;
@@ -220,12 +221,15 @@ pub(crate) struct HeldByRequest {
     pub(crate) charges: Vec<HeldCharge>,
     /// Once the request goes on.
     pub(crate) until_end: UntilEnd,
+    /// What learns from the response.
+    pub(crate) learning: Option<LearningRequest>,
     is_connect: bool,
 }
 
 impl HeldByRequest {
     pub(crate) fn new() -> HeldByRequest {
-        HeldByRequest { charges: Vec::new(), until_end: UntilEnd::default(), is_connect: false }
+        let (charges, until_end) = (Vec::new(), UntilEnd::default());
+        HeldByRequest { charges, until_end, learning: None, is_connect: false }
     }
 
     /// Puts the charges into the extensions of a request that goes on.

@@ -284,6 +284,17 @@ impl RateLimitBuilder {
     /// assert!(RateLimitLayer::builder(&limiter).build().is_err(), "it has no rule");
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, SetupError> {
+        let layer = self.build_local()?;
+        if let Some(rule) = layer.state.rules.rules.iter().find(|rule| rule.learn().is_some()) {
+            let text =
+                format!("{}: its rule learns, so the layer needs build_waiting()", rule.name());
+            return Err(SetupError::new(text));
+        }
+        Ok(layer)
+    }
+
+    /// Builds a layer without shared limits.
+    pub(crate) fn build_local(self) -> Result<RateLimitLayer, SetupError> {
         let layer = self.build_any()?;
         if let Some(rule) = layer.state.rules.rules.iter().find(|rule| rule.asks_store()) {
             let text = format!(

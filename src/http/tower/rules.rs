@@ -10,6 +10,7 @@ use http::request::Parts;
 use crate::algorithm::factor::Factor;
 use crate::http::policies::PolicyCache;
 use crate::http::tower::extract::{constant_id, counts_clients};
+use crate::http::tower::learn::Learn;
 use crate::http::tower::rejection::Rejection;
 use crate::http::tower::routes::{self, Routes};
 use crate::http::tower::who::Who;
@@ -67,6 +68,8 @@ pub struct Rule {
     pub(super) is_soft: bool,
     pub(super) floor: Option<FloorName>,
     constant_id: Option<Arc<str>>,
+    /// Where the provider that is called tells what is left.
+    pub(super) learn: Option<Learn>,
     /// Whether the ids are clients' addresses.
     counts_clients: bool,
 }
@@ -105,6 +108,7 @@ impl Rule {
             is_soft: false,
             floor: None,
             constant_id,
+            learn: None,
             counts_clients,
         }
     }
@@ -487,6 +491,10 @@ impl ActiveRule {
 
     pub(crate) fn is_soft(&self) -> bool {
         self.rule.is_soft
+    }
+
+    pub(crate) fn learn(&self) -> Option<&Learn> {
+        self.rule.learn.as_ref()
     }
 
     pub(crate) fn can_refund(&self) -> bool {

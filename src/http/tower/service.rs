@@ -400,6 +400,11 @@ impl LayerState {
     /// Refunds charges according to the response, and writes the fields.
     fn finish<R>(&self, outcome: &mut RequestOutcome, response: &mut Response<R>) {
         let status = response.status();
+        if let Some(held) = &mut outcome.held
+            && let Some(learning) = held.learning.take()
+        {
+            learning.learn(status, response.headers());
+        }
         let denied = response.extensions().get::<Denied>();
         let wait_within = denied.map(|denied| denied.wait);
         let fields_of_denial = denied.map(|denied| denied.fields.clone());

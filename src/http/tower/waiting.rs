@@ -12,12 +12,13 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::http::tower::answer::{Asked, RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::{AskedLater, AsyncRateLimitLayer};
-use crate::http::tower::charge::{HeldCharge, RefundableCharges, holder_for};
+use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::layer::LayerState;
+use crate::http::tower::learn::{LearnedCharge, Learner};
 use crate::http::tower::matched::{INLINE_RULES, MatchedRule, keep_one_of_each_bucket};
 use crate::http::{RateLimitBuilder, Rejection, SetupError};
 use crate::limiter::batch::Member;
-use crate::limiter::reserve::{Receipt, ReserveError, Timer};
+use crate::limiter::reserve::{Receipt, ReserveError};
 use crate::util::time::saturating_ns;
 
 /// How requests wait.
@@ -104,8 +105,9 @@ impl RateLimitBuilder {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let layer = self.build()?;
-        let queue = Arc::new(Queue { options, timer, waiting: AtomicUsize::new(0) });
+        let layer = self.build_local()?;
+        let (waiting, learner) = (AtomicUsize::new(0), Arc::default());
+        let queue = Arc::new(Queue { options, timer, waiting, learner });
         let ask = move |state: &Arc<LayerState>, parts: &Parts| queue.ask(state, parts);
         Ok(AsyncRateLimitLayer::new(layer, Arc::new(ask)))
     }
@@ -116,6 +118,7 @@ struct Queue<T> {
     options: WaitOptions,
     timer: T,
     waiting: AtomicUsize,
+    learner: Arc<Learner>,
 }
 
 /// Counts a request as one that waits, until it is dropped.
@@ -135,7 +138,7 @@ where
 {
     /// Asks the limits about a request. One that they allow now goes on at once.
     fn ask(self: &Arc<Queue<T>>, state: &Arc<LayerState>, parts: &Parts) -> AskedLater {
-        match state.rules.ask_unless_denied(parts) {
+        match state.rules.ask_unless_denied(parts, &self.learner) {
             Ok(Some(asked)) => return AskedLater::Now(asked),
             Ok(None) => {}
             Err(rejection) => return AskedLater::Now(Err(rejection)),
@@ -151,8 +154,8 @@ where
         let waiting = Waiting(Arc::clone(self));
         let (state, parts) = (Arc::clone(state), parts.clone());
         AskedLater::Later(Box::pin(async move {
-            let Queue { options, timer, .. } = &*waiting.0;
-            state.rules.ask_until_allowed(&parts, options.at_most, timer).await
+            let Queue { options, timer, learner, .. } = &*waiting.0;
+            state.rules.ask_until_allowed(&parts, options.at_most, timer, learner).await
         }))
     }
 }
@@ -160,51 +163,101 @@ where
 impl Rules {
     /// Asks the limits about a request, if a look at them says that they allow it. `None`: they deny it, and nothing was charged
     /// or counted.
-    fn ask_unless_denied(&self, parts: &Parts) -> Result<Option<Asked>, Rejection> {
+    fn ask_unless_denied(
+        &self,
+        parts: &Parts,
+        learner: &Arc<Learner>,
+    ) -> Result<Option<Asked>, Rejection> {
         let mut matched = self.all_matching(&self.rules, parts)?;
         if matched.len() > 1 {
             keep_one_of_each_bucket(&mut matched);
+        }
+        let learns = Learner::charges(&matched);
+        if learner.pause(&learns, self.limiter.inner.clock.now_ns()).is_some() {
+            return Ok(None);
         }
         let is_allowed = match self.limiter.batch(&members_of(&matched)).check() {
             Ok(decision) => decision.allowed(),
             // The charge explains the error.
             Err(_) => true,
         };
-        Ok(is_allowed.then(|| self.ask_matched(&mut matched)))
+        if !is_allowed {
+            return Ok(None);
+        }
+        let asked = self.ask_matched(&mut matched)?;
+        Ok(Some(Ok(self.learning(asked, learner, learns))))
     }
 
-    async fn ask_until_allowed(
+    async fn ask_until_allowed<F: Future<Output = ()>>(
         &self,
         parts: &Parts,
         at_most: Duration,
-        timer: impl Timer,
+        timer: &impl Fn(Duration) -> F,
+        learner: &Arc<Learner>,
     ) -> Asked {
         let mut matched = self.all_matching(&self.rules, parts)?;
         if matched.len() > 1 {
             keep_one_of_each_bucket(&mut matched);
         }
+        let learns = Learner::charges(&matched);
         let members = members_of(&matched);
         let batch = self.limiter.batch(&members);
-        let waited = batch.until_allowed(at_most, timer).await;
+        let clock = &self.limiter.inner.clock;
+        let until_ns = clock.now_ns().saturating_add(saturating_ns(at_most));
         let rejected = |error: Error| rejection_for(error, &matched);
-        match waited {
-            Ok(receipt) => Ok(self.outcome_of_wait(&matched, receipt)?),
-            Err(ReserveError::Wrong(error)) => Err(rejected(error)),
-            Err(error) => {
-                let looked = batch.check().map_err(rejected)?;
-                // Units may have come back meanwhile. The request is refused all the same.
-                let decision = match looked.allowed() {
-                    false => looked,
-                    true => {
-                        let needed = saturating_ns(error.needed().unwrap_or_default());
-                        Decision::new(false, (0, 1), needed, needed)
-                    }
-                };
-                let mut outcome = self.outcome(decision);
-                self.look_at_each(&matched, &mut outcome)?;
-                Ok((decision, Some(outcome)))
+        let refused = loop {
+            let now_ns = clock.now_ns();
+            let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+            match learner.pause(&learns, now_ns) {
+                Some(pause) if pause > left => break Some(pause),
+                Some(pause) => {
+                    timer(pause).await;
+                    continue;
+                }
+                None => {}
             }
+            match batch.until_allowed(left, timer).await {
+                // The provider has refused another request meanwhile.
+                Ok(receipt) if learner.pause(&learns, clock.now_ns()).is_some() => {
+                    receipt.give_back_all();
+                }
+                Ok(receipt) => {
+                    let asked = self.outcome_of_wait(&matched, receipt)?;
+                    return Ok(self.learning(asked, learner, learns));
+                }
+                Err(ReserveError::Wrong(error)) => return Err(rejected(error)),
+                Err(error) => break error.needed(),
+            }
+        };
+        let looked = batch.check().map_err(rejected)?;
+        // Units may have come back meanwhile, or the provider holds requests back. The request is refused all the same.
+        let decision = match (looked.allowed(), refused) {
+            (false, None) => looked,
+            (_, needed) => {
+                let needed = saturating_ns(needed.unwrap_or_default());
+                Decision::new(false, (0, 1), needed, needed)
+            }
+        };
+        let mut outcome = self.outcome(decision);
+        self.look_at_each(&matched, &mut outcome)?;
+        outcome.refuse(decision);
+        Ok((outcome.decision(), Some(outcome)))
+    }
+
+    /// Adds what learns from the response to the outcome of a request that goes on.
+    fn learning(
+        &self,
+        (decision, outcome): (Decision, Option<RequestOutcome>),
+        learner: &Arc<Learner>,
+        learns: Vec<LearnedCharge>,
+    ) -> (Decision, Option<RequestOutcome>) {
+        if learns.is_empty() || !decision.allowed() {
+            return (decision, outcome);
         }
+        let mut outcome = outcome.unwrap_or_else(|| RequestOutcome::new(decision));
+        let held = outcome.held.get_or_insert_with(|| Box::new(HeldByRequest::new()));
+        held.learning = learner.begin(&self.limiter, learns);
+        (decision, Some(outcome))
     }
 
     /// Makes the outcome of a request that has all its charges.
