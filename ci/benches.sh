@@ -15,5 +15,6 @@ rival --bin memory -- --keys 300000
 rival --bin pauses -- --keys 100000 --runs 1
 rival --bin overrides -- --sets 1 --rounds 1
 rival --bin counting -- --sets 1 --rounds 1
+rival --bin bandwidth -- --rounds 1 --chunks 1000
 rival --features boulder --bin reload -- --keys 100000 --reloads 3
 rival --bin snapshot -- --keys 100000 --files 3

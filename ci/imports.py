@@ -14,7 +14,7 @@ import sys
 # From the top to the bottom. Rooms on one line may not import each other.
 ROOMS = [
     ["shared"],
-    ["http", "snapshot", "watch"],
+    ["http", "io", "snapshot", "watch"],
     ["limiter", "bucket"],
     ["core"],
     ["observe"],

@@ -108,6 +108,7 @@
 //! | metrics | [`Limiter::counters`], [`Limiter::prometheus`], [`Limiter::top_denied`] |
 //! | tests without sleeping | [`Clock::manual`] |
 //! | custom algorithms and clocks | [`Algorithm`](crate::algorithm::Algorithm), [`Limit::custom`], [`Clock`] |
+//! | bandwidths | with the feature `io` the module `io` |
 //! | HTTP | the module [`http`], with the features `http` and `tower` |
 //!
 //! # The guide
@@ -121,6 +122,7 @@
 //! - [Reload](docs::reload): new limits in a running program, watched files, `diff`
 //! - [Snapshots](docs::snapshots): buckets that survive a restart
 //! - [Waiting](docs::waiting): reservations, deadlines, estimates that are settled later
+//! - [Bandwidth](docs::bandwidth): readers, writers, bodies and streams under a limit of bytes
 //! - [Blocks](docs::blocks): denying an id every call for a time
 //! - [Shared limits](docs::shared): the same limits on several nodes, by way of Valkey or Redis
 //! - [Metrics](docs::metrics): counters, Prometheus, the ids denied most, shadow limits
@@ -147,6 +149,7 @@
 //! | `uuid` | no | ids of the crate `uuid` |
 //! | `metrics` | no | publishing the counters by the crate `metrics` |
 //! | `valkey` | no | limits that several nodes share, by way of Valkey or Redis |
+//! | `io` | no | readers, writers, bodies and streams that move no more bytes than a limit allows |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, a part of the denials |
 //!
 //! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters work. The command `tollgate` is
@@ -170,6 +173,8 @@ pub mod error;
 mod full_size;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "io")]
+pub mod io;
 pub mod limit;
 mod limiter;
 pub mod limits;
@@ -200,6 +205,7 @@ pub mod docs {
         ($name:ident, $file:literal) => {
             #[doc = concat!(
                 "[algorithms]: crate::docs::algorithms\n",
+                "[bandwidth]: crate::docs::bandwidth\n",
                 "[batches]: crate::docs::batches\n",
                 "[blocks]: crate::docs::blocks\n",
                 "[calling]: crate::docs::calling\n",
@@ -235,6 +241,7 @@ pub mod docs {
     }
 
     page!(algorithms, "../docs/algorithms.md");
+    page!(bandwidth, "../docs/bandwidth.md", "io");
     page!(batches, "../docs/batches.md");
     page!(blocks, "../docs/blocks.md");
     page!(calling, "../docs/calling.md");

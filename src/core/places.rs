@@ -182,6 +182,26 @@ impl VacantPlaces {
         self.change(hash, key, of, |places| take_earliest(places, of, now_ns, wanted))
     }
 
+    /// Returns the number of units of the key's earliest place that has one.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn units_of_earliest(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let guard = pin();
+        let keys = &self.bins.get(self.bin(hash), &guard)?.0;
+        let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key)).ok()?;
+        let of_key = Some(&keys[at]).filter(|of_key| of_key.of == of)?;
+        let present = of_key.places.iter().filter_map(|&place| PlacesOf::present(place, now_ns));
+        let units = present.map(|Place { start_ns, end_ns }| {
+            (start_ns, (end_ns - start_ns) / of.gcra.emission_interval_ns())
+        });
+        units.filter(|&(_, units)| units > 0).min().map(|(_, units)| units)
+    }
+
     /// Takes the last place that no charge in the TAT `word` is behind.
     pub(crate) fn take_last(
         &self,

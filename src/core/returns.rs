@@ -224,6 +224,17 @@ impl LimitsView<'_> {
         self.inner.places.put(hash, key.key, of, now_ns, (place, limits));
     }
 
+    /// Returns the number of units of the key's earliest vacant place.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn vacant_units(self, key: &StoreKey<'_>, gcra: &Gcra, now_ns: u64) -> Option<u64> {
+        let places = &self.inner.places;
+        if !places.is_any() {
+            return None;
+        }
+        let hash = self.inner.store.hash(key.key, key.fingerprint);
+        places.units_of_earliest(hash, key.key, self.places_of(key, gcra), now_ns)
+    }
+
     /// Takes `cost` units of the key's earliest vacant place that has as many at `from_ns` or later, if they are granted within
     /// `at_most_ns` and no later than a new place would be. With `looks` it only finds them.
     pub(crate) fn take_vacant(

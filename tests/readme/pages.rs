@@ -10,6 +10,7 @@ pub(crate) const README: &str = include_str!("../../README.md");
 pub(crate) const PAGES: [(&str, &str); 22] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
+    ("docs/bandwidth.md", include_str!("../../docs/bandwidth.md")),
     ("docs/batches.md", include_str!("../../docs/batches.md")),
     ("docs/blocks.md", include_str!("../../docs/blocks.md")),
     ("docs/calling.md", include_str!("../../docs/calling.md")),

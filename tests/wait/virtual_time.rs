@@ -62,6 +62,12 @@ impl World {
         Some(())
     }
 
+    /// Returns a future that is ready once `time` has passed.
+    pub(crate) fn sleep_for(&self, time: Duration) -> Sleep {
+        let until_ns = self.now_ns() + time.as_nanos() as u64;
+        Sleep { world: self.clone(), until_ns, slept: None }
+    }
+
     /// The number of times that a task went to sleep.
     pub(crate) fn sleeps(&self) -> u64 {
         self.0.borrow().sleeps
@@ -70,12 +76,11 @@ impl World {
 
 impl Timer for World {
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        let until_ns = self.now_ns() + time.as_nanos() as u64;
-        Sleep { world: self.clone(), until_ns, slept: None }
+        self.sleep_for(time)
     }
 }
 
-struct Sleep {
+pub(crate) struct Sleep {
     world: World,
     until_ns: u64,
     slept: Option<u64>,

@@ -136,12 +136,26 @@ impl KeyedLimit {
         now_ns: u64,
         wanted: Wanted,
     ) -> Result<Claimed, Error> {
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
+        if !self.limiter.inner.is_enabled() {
             return Ok(Claimed::UNLIMITED);
         }
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };
+        self.claim_key(key, cost, now_ns, wanted)
+    }
+
+    /// Charges `cost` units to the bucket of a key of this limit, as [`claim`](KeyedLimit::claim) does.
+    pub(super) fn claim_key(
+        &self,
+        key: KeyRef<'_>,
+        cost: u64,
+        now_ns: u64,
+        wanted: Wanted,
+    ) -> Result<Claimed, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(Claimed::UNLIMITED);
+        }
         let claimed = inner.with_view(|view| self.claim_in(view, key, cost, now_ns, wanted));
         let mut claimed = claimed.inspect_err(|_| self.tally.count_error())?;
         if let Some((_, claim)) = &claimed.claim {
@@ -431,18 +445,23 @@ impl Claim {
     /// Cancels the reservation that has made the charge `charge` and is granted at `granted_at_ns`: see
     /// [`Reservation::cancel`](super::Reservation::cancel).
     pub(super) fn cancel(&self, by: &ClaimedBy, charge: Charge, granted_at_ns: u64) {
-        let now_ns = by.now_ns();
-        let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         // A place that was granted at once is a spend, also if the clock has gone back since.
-        if now_ns.max(charge.now_ns) >= granted_at_ns {
+        if by.now_ns().max(charge.now_ns) >= granted_at_ns {
             return self.give_back(by, self.cost);
         }
+        self.vacate(by, charge, self.cost);
+    }
+
+    /// Vacates the last `units` units of the place that has made the charge `charge`, also if its time has come.
+    pub(crate) fn vacate(&self, by: &ClaimedBy, charge: Charge, units: u64) {
+        let now_ns = by.now_ns();
+        let Some((inner, charged)) = by.enabled().zip(self.charged(by)) else { return };
         // The mark of a place is the interval by which it was charged.
-        let (end_ns, length_ns) = (charge.word, self.mark.0.saturating_mul(self.cost));
+        let (end_ns, length_ns) = (charge.word, self.mark.0.saturating_mul(units));
         let place = Place { start_ns: end_ns.saturating_sub(length_ns), end_ns };
         let is_vacated = charged.vacate(inner, self.key.as_ref(), place, now_ns);
         if is_vacated && self.is_in_shadow {
-            self.in_shadow(by, Call::Refund(self.cost));
+            self.in_shadow(by, Call::Refund(units));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limits::Id;
+use crate::store::key::KeyRef;
 use crate::util::time::saturating_ns;
 
 /// Holds units of a bucket from a time on: the caller may act once the reservation is granted. Made by
@@ -103,7 +104,30 @@ impl KeyedLimit {
         now_ns: u64,
         wanted: Wanted,
     ) -> Result<TakenPlace, ReserveError> {
-        let claimed = self.claim(id, cost, now_ns, wanted)?;
+        TakenPlace::new(self.claim(id, cost, now_ns, wanted)?, cost, now_ns)
+    }
+
+    /// Takes the earliest place for a key of this limit, whenever it is granted.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn reserve_key(
+        &self,
+        key: KeyRef<'_>,
+        cost: u64,
+        now_ns: u64,
+    ) -> Result<Reservation, ReserveError> {
+        let claimed = self.claim_key(key, cost, now_ns, Wanted::Place { at_most_ns: u64::MAX })?;
+        Ok(TakenPlace::new(claimed, cost, now_ns)?.reservation)
+    }
+}
+
+/// A place, and the burst of its limit and the decision about it as they are counted.
+pub(crate) struct TakenPlace {
+    pub(crate) reservation: Reservation,
+    pub(crate) counted: (u64, Decision),
+}
+
+impl TakenPlace {
+    fn new(claimed: Claimed, cost: u64, now_ns: u64) -> Result<TakenPlace, ReserveError> {
         let Claimed { decision, claim, charge, refused, is_in_shadow_mode, .. } = claimed;
         let wait_ns = if is_in_shadow_mode { 0 } else { saturating_ns(decision.retry_in()) };
         if !decision.allowed() {
@@ -116,12 +140,6 @@ impl KeyedLimit {
             Reservation { charged, charge, cost, granted_at_ns, leaves_vacant, others };
         Ok(TakenPlace { reservation, counted: claimed.counted })
     }
-}
-
-/// A place, and the burst of its limit and the decision about it as they are counted.
-pub(crate) struct TakenPlace {
-    pub(crate) reservation: Reservation,
-    pub(crate) counted: (u64, Decision),
 }
 
 impl Reservation {

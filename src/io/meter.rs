@@ -1,0 +1,102 @@
+//! Counts the bytes of one stream, and waits for their places.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use crate::io::slice::{Slice, Want};
+use crate::io::throttle::{Sleeper, Throttle};
+use crate::limiter::reserve::ReserveError;
+
+/// Counts the bytes of one stream. Dropping it returns the places of the bytes that have not moved.
+pub(super) struct Meter<T: Sleeper> {
+    throttle: Throttle<T>,
+    slice: Option<Slice>,
+    /// Made for the first wait, and used again for the later ones.
+    sleep: Option<Pin<Box<T::Sleep>>>,
+    is_asleep: bool,
+    /// The least size of the next slice. It falls if a slice was not used in time, so that a stream that is read slowly takes
+    /// little from the others.
+    ahead: Option<u64>,
+}
+
+/// How many times as large as the last slice the next one may be.
+const GROWTH: u64 = 2;
+
+impl<T: Sleeper> Meter<T> {
+    pub(super) fn new(throttle: Throttle<T>) -> Meter<T> {
+        Meter { throttle, slice: None, sleep: None, is_asleep: false, ahead: None }
+    }
+
+    /// Returns how many of `want` bytes may move now, at least one.
+    pub(super) fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        want: u64,
+    ) -> Poll<Result<u64, ReserveError>> {
+        loop {
+            let now_ns = self.throttle.now_ns();
+            let slice = match &mut self.slice {
+                Some(slice) => slice,
+                none => match self.throttle.take(Want { now: want, ahead: self.ahead }, now_ns)? {
+                    Some(slice) => {
+                        self.is_asleep = false;
+                        none.insert(slice)
+                    }
+                    None => return Poll::Ready(Ok(want)),
+                },
+            };
+            let wait = slice.wait(now_ns);
+            if wait.is_zero() {
+                let bytes = slice.bytes(now_ns);
+                if bytes > 0 {
+                    return Poll::Ready(Ok(bytes.min(want)));
+                }
+                if slice.has_begun() {
+                    self.ahead = Some(1);
+                }
+                self.slice = None;
+                continue;
+            }
+            if !self.is_asleep {
+                let sleep = self.throttle.sleep(wait);
+                match &mut self.sleep {
+                    Some(before) => before.as_mut().set(sleep),
+                    none => *none = Some(Box::pin(sleep)),
+                }
+                self.is_asleep = true;
+            }
+            if let Some(sleep) = &mut self.sleep {
+                ready!(sleep.as_mut().poll(context));
+            }
+            self.is_asleep = false;
+        }
+    }
+
+    /// Splits the bytes off that may move now.
+    pub(super) fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+        held: &mut Bytes,
+    ) -> Poll<Result<Bytes, ReserveError>> {
+        let bytes = ready!(self.poll_bytes(context, held.len() as u64))?;
+        self.spend(bytes);
+        Poll::Ready(Ok(held.split_to(bytes as usize)))
+    }
+
+    /// Notes that `bytes` bytes have moved, of those that might.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        let Some(slice) = &mut self.slice else { return };
+        slice.spend(bytes);
+        if slice.is_used_up() {
+            self.ahead = self.ahead.max(Some(slice.size().saturating_mul(GROWTH)));
+            self.slice = None;
+        }
+    }
+
+    /// Returns the places of the bytes that have not moved, as the inner stream has none at present.
+    pub(super) fn give_back(&mut self) {
+        self.slice = None;
+    }
+}

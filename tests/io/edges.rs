@@ -1,0 +1,281 @@
+//! Ends of files, empty reads, errors, blocks, reloads, and what passes through.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tollgate::io::{
+    ThrottleError, ThrottledBody, ThrottledReader, ThrottledStream, ThrottledWriter,
+};
+use tollgate::{IdFormat, Limits};
+
+use super::endless::{Client, KINDS, Kind, run_client};
+use super::*;
+use crate::virtual_time::{Task, run};
+
+/// Runs one future to its end, on the manual clock.
+fn finish<T>(world: &World, future: impl Future<Output = T>) -> T {
+    run(world, vec![Task::new(future)]).pop().unwrap().3
+}
+
+/// A reader and writer that counts its calls, and fails.
+#[derive(Debug, Default)]
+struct Failing {
+    calls: Vec<&'static str>,
+}
+
+impl Failing {
+    fn fail<T>(&mut self, call: &'static str) -> Poll<io::Result<T>> {
+        self.calls.push(call);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, call)))
+    }
+}
+
+impl AsyncRead for Failing {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.fail("read")
+    }
+}
+
+impl AsyncWrite for Failing {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.fail("write")
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.fail("flush")
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.fail("shutdown")
+    }
+}
+
+#[test]
+fn whole_files_arrive_with_their_ends() {
+    let bench = Bench::new(100, 1000);
+    let file: Vec<u8> = (0..1050_u32).map(|at| at as u8).collect();
+    let (read, written) = finish(&bench.world, async {
+        let mut read = Vec::new();
+        bench.throttle().reader(&file[..]).read_to_end(&mut read).await.unwrap();
+        let mut writer = bench.throttle().writer(Vec::new());
+        writer.write_all(&file).await.unwrap();
+        writer.flush().await.unwrap();
+        writer.shutdown().await.unwrap();
+        (read, writer.into_inner())
+    });
+    assert!(read == file && written == file);
+    // 2,000 bytes came after the burst, the last 50 of them in a place for 100.
+    assert_eq!(bench.world.now_ns(), 2_050_000_000);
+    bench.world.advance(Duration::from_millis(100));
+    assert_eq!(bench.left(), 100);
+}
+
+#[test]
+fn empty_reads_and_writes_cost_nothing() {
+    let bench = Bench::new(10, 10);
+    assert!(bench.bytes.spend("id", 10).unwrap().allowed());
+    finish(&bench.world, async {
+        assert_eq!(bench.throttle().reader(&b"abc"[..]).read(&mut []).await.unwrap(), 0);
+        assert_eq!(bench.throttle().writer(Vec::new()).write(&[]).await.unwrap(), 0);
+        let empty = Frame::data(Bytes::new());
+        let mut body = bench.throttle().body(StreamBody::new(Items(vec![empty])));
+        assert!(body.frame().await.unwrap().unwrap().into_data().unwrap().is_empty());
+        assert!(body.frame().await.is_none());
+    });
+    assert_eq!(bench.world.now_ns(), 0);
+}
+
+#[test]
+fn errors_of_inner_streams_are_passed_on() {
+    let bench = Bench::new(10, 10);
+    finish(&bench.world, async {
+        let mut reader = bench.throttle().reader(Failing::default());
+        let error = reader.read(&mut [0; 4]).await.unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::BrokenPipe, "read".into()));
+        // What is written through a reader passes.
+        assert_eq!(reader.write(b"x").await.unwrap_err().to_string(), "write");
+        let mut writer = bench.throttle().writer(Failing::default());
+        assert_eq!(writer.write(b"abc").await.unwrap_err().to_string(), "write");
+        assert_eq!(writer.flush().await.unwrap_err().to_string(), "flush");
+        assert_eq!(writer.shutdown().await.unwrap_err().to_string(), "shutdown");
+        assert_eq!(writer.read(&mut [0; 4]).await.unwrap_err().to_string(), "read");
+        assert_eq!(writer.into_inner().calls, ["write", "flush", "shutdown", "read"]);
+        let failing = Results(vec![Err(io::Error::other("broken"))]);
+        let mut stream = bench.throttle().stream(failing);
+        let error = next(&mut stream).await.unwrap().unwrap_err();
+        assert!(matches!(&error, ThrottleError::Inner(inner) if inner.to_string() == "broken"));
+        assert_eq!(error.to_string(), "broken");
+        assert!(next(&mut stream).await.is_none());
+    });
+    assert_eq!(bench.left(), 10, "nothing has moved");
+}
+
+async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+    std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
+}
+
+/// The items of a stream, the last one first.
+struct Results(Vec<io::Result<Bytes>>);
+
+impl Stream for Results {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.pop())
+    }
+}
+
+/// The frames of a body, the last one first.
+struct Items(Vec<Frame<Bytes>>);
+
+impl Stream for Items {
+    type Item = io::Result<Frame<Bytes>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.pop().map(Ok))
+    }
+}
+
+#[test]
+fn frames_are_split_and_trailers_pass() {
+    let bench = Bench::new(10, 10);
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("sum", "25".parse().unwrap());
+    let frames = vec![Frame::trailers(trailers), Frame::data(Bytes::from(vec![1; 25]))];
+    finish(&bench.world, async {
+        let mut body = bench.throttle().body(StreamBody::new(Items(frames)));
+        let mut sizes = Vec::new();
+        loop {
+            match body.frame().await.unwrap().unwrap().into_data() {
+                Ok(data) => sizes.push((data.len(), bench.world.now_ns() / 1_000_000)),
+                Err(frame) => break assert!(frame.is_trailers()),
+            }
+        }
+        assert_eq!(sizes, [(10, 0), (10, 1000), (5, 2000)]);
+        assert!(body.frame().await.is_none());
+    });
+    let held = bench.throttle().body(http_body_util::Full::from("answer"));
+    assert_eq!(held.size_hint().exact(), Some(6));
+    assert!(!held.is_end_stream());
+}
+
+#[test]
+fn blocked_ids_get_an_error() {
+    let bench = Bench::new(10, 10);
+    bench.bytes.block("id", Duration::from_secs(60)).unwrap();
+    finish(&bench.world, async {
+        let mut reader = bench.throttle().reader(&b"abc"[..]);
+        let error = reader.read(&mut [0; 4]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(error.to_string(), "blocked: the block of the id ends in 60s");
+        assert_eq!(
+            bench.throttle().writer(Vec::new()).write(b"abc").await.unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
+        let mut stream = bench.throttle().stream(Results(vec![Ok("abc".into())]));
+        let error = next(&mut stream).await.unwrap().unwrap_err();
+        assert!(matches!(&error, ThrottleError::Limit(limit) if limit.is_blocked()));
+        assert!(error.to_string().starts_with("the limit on bytes: blocked"), "{error}");
+        bench.bytes.unblock("id").unwrap();
+        // Nothing is lost by the error.
+        assert_eq!(next(&mut stream).await.unwrap().unwrap(), "abc");
+        assert_eq!(reader.read(&mut [0; 4]).await.unwrap(), 3);
+    });
+}
+
+#[test]
+fn other_algorithms_are_refused_at_construction() {
+    let second = Duration::from_secs(1);
+    for limit in support::limits_of_all(10, second).into_iter().skip(1) {
+        let bytes = KeyedLimit::new("Bytes", limit).unwrap();
+        let error = Throttle::new(bytes, "id", tokio::time::sleep).unwrap_err();
+        assert!(error.is_without_places(), "{error}");
+        assert!(error.to_string().contains("only gcra has"), "{error}");
+    }
+    let limit = Limit::new(10, 10, second).unwrap();
+    let numbered = Limits::builder().limit("Bytes", IdFormat::Integer, limit).unwrap().build();
+    let bytes = Limiter::new(numbered).limit("Bytes").unwrap();
+    assert!(Throttle::new(bytes, "no number", tokio::time::sleep).is_err());
+}
+
+/// Moves bytes for a second after each reload.
+#[test]
+fn reloads_change_rate_and_lift_limit() {
+    for kind in KINDS {
+        let bench = Bench::new(100, 1000);
+        let log = Log::default();
+        let moved = |seconds: u64| {
+            log.borrow_mut().clear();
+            let client = Client { kind, chunk: 10, pauses: (0, 0), seed: 1 };
+            let until_ns = bench.world.now_ns() + seconds * 1_000_000_000;
+            run(&bench.world, vec![Task::new(run_client((&bench, &log), client, 0, until_ns))]);
+            log.borrow().iter().map(|&(_, _, bytes)| bytes).sum::<u64>()
+        };
+        let first = moved(1);
+        assert!(first.abs_diff(1100) <= 100, "{kind:?}: {first}");
+        let limit = Limit::new(100, 5000, Duration::from_secs(1)).unwrap();
+        bench.limiter.reload(support::limits(&[("Bytes", limit)])).unwrap();
+        let later = moved(1);
+        assert!(later.abs_diff(5000) <= 200, "{kind:?}: {later}");
+    }
+    // A lifted limit costs no time at all.
+    let bench = Bench::new(10, 10);
+    let limit = Limit::new(10, 10, Duration::from_secs(1)).unwrap();
+    let builder = Limits::builder().limit("Bytes", IdFormat::String, limit).unwrap();
+    let lifted = builder.override_id("Bytes", "id", None).unwrap().build();
+    let mut reader = bench.throttle().reader(tokio::io::repeat(7).take(100_000));
+    bench.limiter.reload(lifted).unwrap();
+    finish(&bench.world, async {
+        assert_eq!(tokio::io::copy(&mut reader, &mut tokio::io::sink()).await.unwrap(), 100_000);
+    });
+    assert_eq!(bench.world.now_ns(), 0);
+}
+
+/// A place that was not used for long is not used on top of the bucket that has filled since.
+#[test]
+fn forgotten_places_are_taken_anew() {
+    let bench = Bench::new(1000, 1000);
+    let mut readers: Vec<_> =
+        (0..20).map(|_| bench.throttle().reader(tokio::io::repeat(7))).collect();
+    let mut buffer = [0; 1000];
+    let mut poll = |reader: &mut ThrottledReader<tokio::io::Repeat, World>| {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let polled = Pin::new(reader).poll_read(&mut context, &mut buffer);
+        assert!(polled.is_pending() == buffer.filled().is_empty());
+        buffer.filled().len() as u64
+    };
+    let first: u64 = readers.iter_mut().map(&mut poll).sum();
+    assert_eq!(first, 512, "one slice");
+    bench.world.advance(Duration::from_secs(3600));
+    let later: u64 = readers.iter_mut().map(&mut poll).sum();
+    assert!(later <= 1000, "{later}");
+    drop(readers);
+    bench.world.advance(Duration::from_secs(1));
+    assert_eq!(bench.left(), 1000);
+}
+
+#[test]
+fn streams_are_send_if_their_parts_are() {
+    fn is_send<T: Send>(_: fn(T)) {}
+    type Tokio = fn(Duration) -> tokio::time::Sleep;
+    is_send(|_: ThrottledReader<tokio::net::TcpStream, Tokio>| {});
+    is_send(|_: ThrottledWriter<tokio::net::TcpStream, Tokio>| {});
+    is_send(|_: ThrottledBody<http_body_util::Full<Bytes>, Tokio>| {});
+    is_send(|_: ThrottledStream<Results, Tokio>| {});
+    let _ = Kind::Reader;
+}
