@@ -7,7 +7,7 @@ use std::process::Command;
 pub(crate) const README: &str = include_str!("../../README.md");
 
 /// All pages that show commands or files: their names and their texts.
-pub(crate) const PAGES: [(&str, &str); 22] = [
+pub(crate) const PAGES: [(&str, &str); 23] = [
     ("README.md", README),
     ("docs/algorithms.md", include_str!("../../docs/algorithms.md")),
     ("docs/bandwidth.md", include_str!("../../docs/bandwidth.md")),

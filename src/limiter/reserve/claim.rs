@@ -68,8 +68,8 @@ pub(super) struct Claimed {
     pub(super) charge: Option<Charge>,
     pub(super) refused: Option<Refused>,
     pub(super) is_in_shadow_mode: bool,
-    /// Whether the charge took a vacant place.
-    pub(super) is_in_vacant: bool,
+    /// See [`Reservation`](super::Reservation).
+    pub(super) leaves_vacant: bool,
     /// The burst of the limit, and the decision as it is counted.
     pub(super) counted: (u64, Decision),
     /// Whether the limit has a shadow limit that must be charged as well.
@@ -96,7 +96,7 @@ impl Claimed {
         charge: None,
         refused: None,
         is_in_shadow_mode: false,
-        is_in_vacant: false,
+        leaves_vacant: false,
         counted: (0, Decision::UNLIMITED),
         has_shadow: false,
     };
@@ -238,7 +238,7 @@ impl KeyedLimit {
             )),
             charge: spent.charge,
             is_in_shadow_mode,
-            is_in_vacant: is_in_vacant.get(),
+            leaves_vacant: is_in_vacant.get() || matches!(wanted, Wanted::PlaceOfBatch { .. }),
             counted: (limit.burst(), counted),
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))

@@ -134,7 +134,7 @@ impl TakenPlace {
             return Err(ReserveError::from_denial(refused, decision));
         }
         let (charged, granted_at_ns) = (claim, now_ns.saturating_add(wait_ns));
-        let leaves_vacant = claimed.is_in_vacant || matches!(wanted, Wanted::PlaceOfBatch { .. });
+        let leaves_vacant = claimed.leaves_vacant;
         let others = Vec::new();
         let reservation =
             Reservation { charged, charge, cost, granted_at_ns, leaves_vacant, others };
