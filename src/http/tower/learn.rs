@@ -16,7 +16,7 @@ use crate::http::style;
 ///
 /// # Example
 ///
-/// See [`Rule::learn`].
+/// See [`Rule::learn`](crate::http::Rule::learn).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Learn(Source);
