@@ -108,9 +108,12 @@ fn main() {
     let items_limit = RateLimiter::direct(quota);
     let names = ["nothing", "tollgate", "async-speed-limit", "governor, items"];
     let mut table = Table::new();
-    table.set_header(["reader"].into_iter().map(String::from).chain(
-        SIZES.map(|size| format!("ns a chunk of {} KiB", size / 1024)),
-    ));
+    table.set_header(
+        ["reader"]
+            .into_iter()
+            .map(String::from)
+            .chain(SIZES.map(|size| format!("ns a chunk of {} KiB", size / 1024))),
+    );
     let mut rows = names.map(|name| vec![name.to_owned()]);
     for size in SIZES {
         let mut times = [const { Vec::new() }; 4];
@@ -125,6 +128,6 @@ fn main() {
             row.push(format!("{:.1}", times[times.len() / 2]));
         }
     }
-    rows.into_iter().for_each(|row| drop(table.add_row(row)));
+    table.add_rows(rows);
     println!("{table}");
 }
