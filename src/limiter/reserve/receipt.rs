@@ -179,6 +179,7 @@ impl Receipt {
     }
 
     /// Returns all units of all charges, the last one first, but for permits. A charge whose return panics stays.
+    #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn give_back_all(&self) {
         let units = self.charges().filter(|(_, claim)| !claim.is_of_permits);
         for (by, claim) in units.collect::<SmallVec<[_; 8]>>().into_iter().rev() {
