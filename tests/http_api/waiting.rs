@@ -313,7 +313,7 @@ async fn rejections_do_not_wait() {
 /// provider refuses no call after it.
 #[tokio::test(start_paused = true)]
 async fn fields_of_the_provider_lower_the_buckets() {
-    const CALLS: u64 = 3_000;
+    const CALLS: u64 = 10_000;
     let (limiter, provider) = (wide_limiter(), Provider::new());
     {
         let mut buckets = provider.buckets.lock().unwrap();
