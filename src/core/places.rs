@@ -163,11 +163,22 @@ impl VacantPlaces {
         now_ns: u64,
         wanted: WantedUnits,
     ) -> Option<Place> {
+        self.with_places(hash, key, of, |places| find_earliest(places, of, now_ns, wanted))?
+            .map(|(_, part)| part)
+    }
+
+    /// Calls `then` with the places of a key, if it has any.
+    fn with_places<R>(
+        &self,
+        hash: u64,
+        key: KeyRef<'_>,
+        of: PlacesOf,
+        then: impl FnOnce(&[Place]) -> R,
+    ) -> Option<R> {
         let guard = pin();
         let keys = &self.bins.get(self.bin(hash), &guard)?.0;
         let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key)).ok()?;
-        let listed = Some(&keys[at]).filter(|of_key| of_key.of == of)?;
-        Some(find_earliest(&listed.places, of, now_ns, wanted)?.1)
+        Some(&keys[at]).filter(|of_key| of_key.of == of).map(|listed| then(&listed.places))
     }
 
     /// Takes units, the earliest there are.
@@ -191,15 +202,13 @@ impl VacantPlaces {
         of: PlacesOf,
         now_ns: u64,
     ) -> Option<u64> {
-        let guard = pin();
-        let keys = &self.bins.get(self.bin(hash), &guard)?.0;
-        let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key)).ok()?;
-        let of_key = Some(&keys[at]).filter(|of_key| of_key.of == of)?;
-        let present = of_key.places.iter().filter_map(|&place| PlacesOf::present(place, now_ns));
-        let units = present.map(|Place { start_ns, end_ns }| {
-            (start_ns, (end_ns - start_ns) / of.gcra.emission_interval_ns())
-        });
-        units.filter(|&(_, units)| units > 0).min().map(|(_, units)| units)
+        self.with_places(hash, key, of, |places| {
+            let present = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns));
+            let units = present.map(|Place { start_ns, end_ns }| {
+                (start_ns, (end_ns - start_ns) / of.gcra.emission_interval_ns())
+            });
+            units.filter(|&(_, units)| units > 0).min().map(|(_, units)| units)
+        })?
     }
 
     /// Takes the last place that no charge in the TAT `word` is behind.

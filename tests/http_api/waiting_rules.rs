@@ -162,3 +162,35 @@ async fn responses_show_what_is_left() {
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(ask(4).await, (429, [r#""Requests";r=2;t=30"#.into(), "30".into()]));
 }
+
+/// Requests of several threads see the same unit. The one that does not get it waits.
+#[test]
+fn no_request_is_denied_by_a_race() {
+    let limit = Limit::new(1, 4_000, SECOND).unwrap();
+    let limits = Limits::builder().limit("Requests", IdFormat::String, limit).unwrap();
+    let limiter = Limiter::new(limits.build());
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let options = WaitOptions::at_most(60 * SECOND);
+    let layer = RateLimitLayer::builder(&limiter).rule(rule);
+    let layer = layer.build_waiting(options, tokio::time::sleep).unwrap();
+    let inner =
+        service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(4).enable_time().build().unwrap();
+    let denied = runtime.block_on(async {
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let layer = layer.clone();
+            calls.spawn(async move {
+                let mut denied = 0;
+                for _ in 0..250 {
+                    let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+                    denied += usize::from(response.status() != StatusCode::OK);
+                }
+                denied
+            });
+        }
+        calls.join_all().await.into_iter().sum::<usize>()
+    });
+    assert_eq!(denied, 0);
+}

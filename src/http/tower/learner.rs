@@ -99,6 +99,8 @@ impl LearningRequest {
             let others = {
                 let mut known = self.learner.known.lock();
                 if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+                    // Ids that were held back once and never came again have no entry for ever.
+                    known.retain(|_, it| it.under_way > 0 || it.paused_until_ns > now_ns);
                     let entry = known.entry(one.key.clone()).or_default();
                     let until_ns = now_ns.saturating_add(saturating_ns(pause));
                     entry.paused_until_ns = entry.paused_until_ns.max(until_ns);

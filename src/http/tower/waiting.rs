@@ -161,8 +161,8 @@ where
 }
 
 impl Rules {
-    /// Asks the limits about a request, if a look at them says that they allow it. `None`: they deny it, and nothing was charged
-    /// or counted.
+    /// Asks the limits about a request, if a look at them says that they allow it. `None`: they deny it, and nothing was
+    /// charged.
     fn ask_unless_denied(
         &self,
         parts: &Parts,
@@ -185,7 +185,8 @@ impl Rules {
             return Ok(None);
         }
         let asked = self.ask_matched(&mut matched)?;
-        Ok(Some(Ok(self.learning(asked, learner, learns))))
+        // Another request may have taken the units since the look.
+        Ok(asked.0.allowed().then(|| Ok(self.learning(asked, learner, learns))))
     }
 
     async fn ask_until_allowed<F: Future<Output = ()>>(
