@@ -99,3 +99,42 @@ fn refused_batch_makes_no_bucket() {
         assert_eq!(limiter.stats().cells, 1, "{engine:?}");
     }
 }
+
+/// Several threads take and cancel places of the same two buckets, while the clock stands still. The places that are kept hold the
+/// bound of both buckets, and those of the cancelled ones are taken by others.
+#[test]
+fn threads_take_places_within_the_bound() {
+    const THREADS: u64 = 4;
+    for engine in ENGINES {
+        let (limiter, _hand) = support::limiter(gcra_limits(), engine);
+        let handles = ["A", "B"].map(|name| limiter.limit(name).unwrap());
+        let mut kept: Vec<Duration> = std::thread::scope(|scope| {
+            let threads = (0..THREADS).map(|seed| {
+                let (limiter, handles) = (&limiter, &handles);
+                scope.spawn(move || {
+                    let mut random = Random(seed);
+                    let members = [handles[1].member("id").cost(2), handles[0].member("id")];
+                    let mut kept = Vec::new();
+                    for _ in 0..300 {
+                        let place = limiter.batch(&members).reserve(Duration::MAX).unwrap();
+                        if random.chance(1, 3) {
+                            place.cancel();
+                        } else {
+                            kept.push(place.wait());
+                        }
+                    }
+                    kept
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        kept.sort();
+        // One at once and one in 10 ms; of the other four at once and one in 3 ms, two for each.
+        for (first, pair) in kept.windows(2).enumerate() {
+            assert!(pair[1] >= pair[0] + ms(10), "{engine:?}: {first}: {pair:?}");
+        }
+        let last = kept.last().unwrap().as_millis() as usize / 10;
+        assert!(last <= kept.len() + kept.len() / 20, "{engine:?}: {last} for {}", kept.len());
+    }
+}
