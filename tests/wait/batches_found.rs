@@ -138,3 +138,22 @@ fn threads_take_places_within_the_bound() {
         assert!(last <= kept.len() + kept.len() / 20, "{engine:?}: {last} for {}", kept.len());
     }
 }
+
+/// A batch's place that is cancelled at its time stays where it is: the places behind it are granted as they were, and no spend
+/// comes beside them.
+#[test]
+fn place_cancelled_late_stays_charged() {
+    for engine in ENGINES {
+        let (limiter, hand) = support::limiter(gcra_limits(), engine);
+        let handle = limiter.limit("A").unwrap();
+        let members = [handle.member("id")];
+        let place = || limiter.batch(&members).reserve(Duration::MAX).unwrap();
+        let [_now, second, third] = [(); 3].map(|()| place());
+        hand.set(ms(10));
+        assert!(second.wait().is_zero());
+        second.cancel();
+        assert_eq!(third.wait(), ms(10), "{engine:?}");
+        assert_eq!(handle.check("id", 0).unwrap().reset_in(), ms(20), "{engine:?}");
+        assert_eq!([place().wait(), place().wait()], [ms(0), ms(20)], "{engine:?}: its units");
+    }
+}
