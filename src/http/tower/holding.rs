@@ -1,4 +1,5 @@
-//! Rules whose requests hold charges until their responses have ended, rules that only mark, and rules with a priority.
+//! Rules whose charges depend on the response (estimates, permits, refunds, fields to learn from), rules that only mark, and
+//! rules with a priority.
 
 use http::StatusCode;
 use http::request::Parts;

@@ -20,8 +20,8 @@ impl Batch<'_> {
     /// Reserves the units of all members for one time, the earliest at which all of them have theirs, if that is within
     /// `at_most`. The caller does its own waiting, and may act once [`Reservation::wait`] is zero.
     ///
-    /// Each bucket keeps the member's units until then. What comes in it before that time is for callers who wait for less, not
-    /// for spends: a batch that waits long for one limit makes plain spends of the others wait as long. [`retry`](Batch::retry)
+    /// Each bucket keeps the member's units until then. Units that come before that time are for other waiting calls, not
+    /// for spends: while a batch waits for one limit, plain spends of the others are denied. [`retry`](Batch::retry)
     /// waits without places.
     ///
     /// All members must be of gcra and have the default mode, no factor and no units to leave.

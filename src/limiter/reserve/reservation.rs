@@ -199,7 +199,7 @@ impl Reservation {
     /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
     /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
-    ///   nothing. What none takes of it until the bucket's time has passed it stays empty. About
+    ///   nothing. Its units are lost as the clock passes them. About
     ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept. A [reload](crate::Limiter::reload) drops
     ///   those of the limits that it changes, and of those with an override that ends; a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) by hand drops those of the id.
