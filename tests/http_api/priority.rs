@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
-use tollgate::http::{RateLimitLayer, Rule, extract};
+use tollgate::http::{RateLimitLayer, Rule, WaitOptions, extract};
 use tollgate::limits::{Floor, LimitOptions};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
@@ -114,4 +114,22 @@ fn build_refuses_an_unknown_priority() {
     let streams = calls.limiter().concurrency("Streams").unwrap();
     let streams = Rule::in_flight(streams, extract::everyone("all")).priority("batch");
     assert!(of(streams).to_string().contains("Streams has no floor"));
+}
+
+/// A denial of a layer that waits says the same as one of a layer that does not.
+#[tokio::test]
+async fn a_denied_wait_keeps_the_priority() {
+    let calls = calls();
+    let of = |rule: Rule| RateLimitLayer::builder(calls.limiter()).rule(rule.priority("batch"));
+    let denies = of(rule(&calls)).build().unwrap();
+    let options = WaitOptions::at_most(std::time::Duration::from_secs(1));
+    let waits = of(rule(&calls)).build_waiting(options, tokio::time::sleep).unwrap();
+    assert!(calls.spend("all", 6).unwrap().allowed());
+    let handler = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let denied = denies.layer(handler).oneshot(Request::new(())).await.unwrap();
+    let refused = waits.layer(handler).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(denied.headers(), refused.headers());
 }

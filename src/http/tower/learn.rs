@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName};
 use sfv::visitor::{
     EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor,
@@ -94,6 +95,17 @@ impl Learn {
 /// Reads a field that is one whole number.
 pub(super) fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Reads for how long `Retry-After` asks the client to wait: whole seconds, or a date.
+pub(super) fn retry_after_in(headers: &HeaderMap) -> Option<Duration> {
+    if let Some(seconds) = number_in(headers, &RETRY_AFTER) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date_in = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    // The provider's own clock has made both dates, so this node's may be wrong.
+    let sent_at = date_in(DATE).unwrap_or_else(SystemTime::now);
+    Some(date_in(RETRY_AFTER)?.duration_since(sent_at).unwrap_or_default())
 }
 
 /// Finds the least `r` of the members of a list.
@@ -218,5 +230,25 @@ mod tests {
         let (left, pause) = Learn::github().read(&headers);
         assert_eq!(left, Some(0));
         assert!((98..=100).contains(&pause.unwrap().as_secs()), "{pause:?}");
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let read = |lines: &[(HeaderName, &str)]| {
+            let lines = lines.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
+            retry_after_in(&lines.collect())
+        };
+        assert_eq!(read(&[(RETRY_AFTER, "120")]), Some(Duration::from_secs(120)));
+        assert_eq!(read(&[(RETRY_AFTER, "soon")]), None);
+        assert_eq!(read(&[]), None);
+        let date = (DATE, "Fri, 31 Dec 1999 23:59:00 GMT");
+        let at = (RETRY_AFTER, "Fri, 31 Dec 1999 23:59:59 GMT");
+        assert_eq!(read(&[at.clone(), date.clone()]), Some(Duration::from_secs(59)));
+        assert_eq!(read(&[at]), Some(Duration::ZERO), "it is over");
+        let before = (RETRY_AFTER, "Friday, 31-Dec-99 23:58:00 GMT");
+        assert_eq!(read(&[before, date]), Some(Duration::ZERO));
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+        let pause = read(&[(RETRY_AFTER, &soon)]).unwrap();
+        assert!((98..=100).contains(&pause.as_secs()), "{pause:?}");
     }
 }

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-use crate::http::tower::learn::{Learn, number_in};
+use crate::http::tower::learn::{Learn, retry_after_in};
 use crate::http::tower::matched::MatchedRule;
 use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
@@ -91,11 +90,11 @@ impl LearningRequest {
     pub(super) fn learn(mut self, status: StatusCode, headers: &HeaderMap) {
         let is_refusal =
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        let retry_after = number_in(headers, &RETRY_AFTER).filter(|_| is_refusal);
+        let retry_after = is_refusal.then(|| retry_after_in(headers)).flatten();
         let now_ns = self.limiter.inner.clock.now_ns();
         for one in self.end() {
             let (left, pause) = one.fields.read(headers);
-            let pause = pause.max(retry_after.map(Duration::from_secs));
+            let pause = pause.max(retry_after);
             let others = {
                 let mut known = self.learner.known.lock();
                 if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {

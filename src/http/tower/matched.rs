@@ -12,7 +12,8 @@ use crate::http::tower::rules::ActiveRule;
 use crate::http::tower::who::Who;
 use crate::limit::Limit;
 use crate::limiter::batch::Member;
-use crate::limits::Id;
+
+use crate::limits::{Id, Leave};
 
 /// The number of rules that a request is matched with without an allocation.
 pub(crate) const INLINE_RULES: usize = 4;
@@ -53,7 +54,14 @@ impl MatchedRule<'_, '_> {
 
     /// Decides a check of the rule's bucket.
     pub(crate) fn look(&self, cost: u64) -> Result<Decision, Error> {
-        self.rule.limit().scaled(self.factor).check(self.id(), cost)
+        let limit = self.rule.limit();
+        match self.rule.floor() {
+            Some(floor) => {
+                let member = limit.member(self.id()).cost(cost).factor(self.factor);
+                limit.limiter.batch(&[member.leaving_any(Leave::Floor(floor))]).check()
+            }
+            None => limit.scaled(self.factor).check(self.id(), cost),
+        }
     }
 
     pub(crate) fn id(&self) -> Id<'_> {

@@ -62,11 +62,11 @@ pub struct Rule {
     partition: Option<FindPartition>,
     pub(super) refunds: Option<Refunds>,
     pub(super) refunds_denials: bool,
-    /// The id of all requests, if the rule counts them together.
     /// Whether the request holds the charge until its response has ended.
     pub(super) holds: bool,
     pub(super) is_soft: bool,
     pub(super) floor: Option<FloorName>,
+    /// The id of all requests, if the rule counts them together.
     constant_id: Option<Arc<str>>,
     /// Where the provider that is called tells what is left.
     pub(super) learn: Option<Learn>,
@@ -360,11 +360,11 @@ impl ActiveRule {
         &self.rule.limit
     }
 
-    /// Returns the name that clients see.
     pub(crate) fn asks_store(&self) -> bool {
         self.rule.asks_store
     }
 
+    /// Returns the name that clients see.
     pub(crate) fn name(&self) -> &str {
         self.policies.name()
     }
