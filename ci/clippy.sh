@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Clippy: both crates with all features, the library with few: ci/clippy.sh [tests]
+# Clippy: both crates with all features, the library with none and with `tower`: ci/clippy.sh [tests]
 # With `tests`, for ci/full.sh, the library with each feature alone, and the tests that are left with it.
 . "$(dirname "$0")/common.sh"
 
 cargo clippy --all-targets --all-features --quiet -- -D warnings
-parts=(--lib) sets=("" yaml tower valkey)
+parts=(--lib) sets=("" tower)
 if [ "${1:-}" = tests ]; then
     parts+=(--tests) sets=("" yaml boulder exact http tower io snapshot metrics tracing uuid watch serde valkey)
 fi

@@ -10,6 +10,10 @@ step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 tests() {
     step "the tests with each feature alone"
     ci/clippy.sh tests
+    step "the core's unit tests without features"
+    cargo test -p tollgate --no-default-features --lib --quiet
+    step "the oldest Rust, with more sets of features"
+    ci/msrv.sh all
     step "what a file may say of shared limits in a program that has none"
     cargo test -p tollgate --no-default-features --features boulder,yaml --test limits_yaml --quiet sharing_without
     step "the tests at full size"

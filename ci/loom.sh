@@ -2,8 +2,7 @@
 # The loom models, and the reclaimer's on the real crossbeam-epoch: ci/loom.sh [FILTER | --without-long]
 . "$(dirname "$0")/common.sh"
 
-# Without the optimisations that take minutes to link.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+built_quickly
 # The models that take longest, most of the time in all. The gate leaves them to ci/full.sh.
 long=(return_vs_migration batch_vs_migration batch_vs_spend numbers_vs_migration snapshot_vs_migration
     room_vs_inserts renumber_vs_migration inserts_vs_migration spend_vs_two_migrations late_seed_vs_evict

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The library with the oldest Rust that Cargo.toml names, without features and with all that it has; `snapshot`, and with it
-# all features, need the release after it. Checks, and no tests.
+# The library compiles with the oldest Rust that Cargo.toml names, with the features that have it: ci/msrv.sh [all]
+# With `all`, for ci/full.sh, also without features, and with all features: `snapshot` needs the release after it.
 . "$(dirname "$0")/common.sh"
 
 # The workspace's rust-version is the library's.
@@ -15,6 +15,8 @@ check() {
     echo "rust $version: $*"
     cargo "+$version" check -p tollgate --lib --locked --quiet "$@"
 }
-check "$oldest" --no-default-features
-check "$oldest" --features boulder,exact,http,metrics,serde,tower,tracing,uuid,watch
-check "$of_snapshot" --all-features
+check "$oldest" --features boulder,exact,http,io,metrics,serde,tower,tracing,uuid,watch
+if [ "${1:-}" = all ]; then
+    check "$oldest" --no-default-features
+    check "$of_snapshot" --all-features
+fi
