@@ -98,6 +98,28 @@ impl Slice {
         }
     }
 
+    /// Whether another stream has left a place of the bucket that has a byte.
+    pub(super) fn is_any_vacant(limit: &KeyedLimit, key: &Key) -> bool {
+        let inner = &*limit.limiter.inner;
+        if !inner.places.is_any() {
+            return false;
+        }
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let applying = view.generation.limits.applying(key.as_ref(), view.limits_ns(now_ns));
+            Ok(applying.is_some_and(|applying| {
+                let key = view.store_key(applying.key, applying.tag);
+                let gcra = applying.limit.rule().gcra();
+                gcra.is_some_and(|gcra| view.vacant_units(&key, gcra, now_ns).is_some())
+            }))
+        })
+    }
+
+    /// The time at which the place is granted.
+    pub(super) fn granted_at_ns(&self) -> u64 {
+        self.place.granted_at_ns
+    }
+
     /// The time until the place is granted.
     pub(super) fn wait(&self, now_ns: u64) -> Duration {
         Duration::from_nanos(self.place.granted_at_ns.saturating_sub(now_ns))
