@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::io::slice::{Slice, Want};
 use crate::io::throttle::{Sleeper, Throttle};
+use crate::io::waiters::Entry;
 use crate::limiter::reserve::ReserveError;
 
 /// Counts the bytes of one stream. Dropping it returns the places of the bytes that have not moved.
@@ -16,6 +17,8 @@ pub(super) struct Meter<T: Sleeper> {
     /// Made for the first wait, and used again for the later ones.
     sleep: Option<Pin<Box<T::Sleep>>>,
     is_asleep: bool,
+    /// Where other streams find this one while it waits.
+    entry: Entry,
     /// The least size of the next slice. It falls if a slice was not used in time, so that a stream that is read slowly takes
     /// little from the others.
     ahead: Option<u64>,
@@ -26,7 +29,8 @@ const GROWTH: u64 = 2;
 
 impl<T: Sleeper> Meter<T> {
     pub(super) fn new(throttle: Throttle<T>) -> Meter<T> {
-        Meter { throttle, slice: None, sleep: None, is_asleep: false, ahead: None }
+        let (slice, sleep, is_asleep) = (None, None, false);
+        Meter { throttle, slice, sleep, is_asleep, entry: Entry::default(), ahead: None }
     }
 
     /// Returns how many of `want` bytes may move now, at least one.
@@ -37,9 +41,10 @@ impl<T: Sleeper> Meter<T> {
     ) -> Poll<Result<u64, ReserveError>> {
         loop {
             let now_ns = self.throttle.now_ns();
+            let wanted = Want { now: want, ahead: self.ahead };
             let slice = match &mut self.slice {
                 Some(slice) => slice,
-                none => match self.throttle.take(Want { now: want, ahead: self.ahead }, now_ns)? {
+                none => match self.throttle.take(wanted, now_ns)? {
                     Some(slice) => {
                         self.is_asleep = false;
                         none.insert(slice)
@@ -49,6 +54,10 @@ impl<T: Sleeper> Meter<T> {
             };
             let wait = slice.wait(now_ns);
             if wait.is_zero() {
+                if self.entry.leave() {
+                    // It has a place of its own by now, so another stream takes the one that was left.
+                    self.throttle.offer_vacant();
+                }
                 let bytes = slice.bytes(now_ns);
                 if bytes > 0 {
                     return Poll::Ready(Ok(bytes.min(want)));
@@ -56,7 +65,7 @@ impl<T: Sleeper> Meter<T> {
                 if slice.has_begun() {
                     self.ahead = Some(1);
                 }
-                self.slice = None;
+                self.give_back();
                 continue;
             }
             if !self.is_asleep {
@@ -67,8 +76,17 @@ impl<T: Sleeper> Meter<T> {
                 }
                 self.is_asleep = true;
             }
-            if let Some(sleep) = &mut self.sleep {
-                ready!(sleep.as_mut().poll(context));
+            if let Some(sleep) = &mut self.sleep
+                && sleep.as_mut().poll(context).is_pending()
+            {
+                // Another stream may leave a place before the own one. It finds the entry, or this stream finds the place.
+                let at_ns = slice.granted_at_ns();
+                self.entry.enter(self.throttle.bucket(), at_ns, context.waker());
+                let Some(earlier) = self.throttle.take_earlier(wanted, at_ns, now_ns) else {
+                    return Poll::Pending;
+                };
+                self.give_back();
+                self.slice = Some(earlier);
             }
             self.is_asleep = false;
         }
@@ -95,8 +113,21 @@ impl<T: Sleeper> Meter<T> {
         }
     }
 
-    /// Returns the places of the bytes that have not moved, as the inner stream has none at present.
+    /// Returns the places of the bytes that have not moved, as the inner stream has none at present. Another stream that waits
+    /// takes them.
     pub(super) fn give_back(&mut self) {
+        self.entry.leave();
+        if self.slice.take().is_some() {
+            self.throttle.offer_vacant();
+        }
+    }
+}
+
+impl<T: Sleeper> Drop for Meter<T> {
+    fn drop(&mut self) {
+        self.entry.leave();
         self.slice = None;
+        // Also if it has no place: it may have been woken for one that it does not take any more.
+        self.throttle.offer_vacant();
     }
 }

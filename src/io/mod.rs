@@ -34,6 +34,7 @@ mod reader;
 mod slice;
 mod stream;
 mod throttle;
+mod waiters;
 mod writer;
 
 pub use body::ThrottledBody;

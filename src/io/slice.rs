@@ -26,7 +26,7 @@ const LATE_NS: u64 = 100_000_000;
 /// The time in which the limit grants a slice.
 const SLICE_NS: u64 = 4_000_000;
 const MIN_BYTES: u64 = 512;
-const MAX_BYTES: u64 = 64 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The largest slice. All streams have equal ones, so that each gets as much as the others.
 fn max_bytes(gcra: &Gcra) -> u64 {
@@ -65,6 +65,9 @@ fn size_of_next(
         };
         let ahead = want.ahead.unwrap_or(SLICE_NS / gcra.emission_interval_ns());
         let size = want.now.max(ahead).min(max_bytes(gcra));
+        if !inner.places.is_any() {
+            return Ok(Ok(Some(size)));
+        }
         // The rest of a slice that another stream has left is used up first, also if it is smaller.
         let vacant = view.vacant_units(&view.store_key(applying.key, applying.tag), gcra, now_ns);
         Ok(Ok(Some(vacant.map_or(size, |vacant| size.min(vacant)))))
@@ -96,6 +99,28 @@ impl Slice {
             let (end_ns, left) = (charge.word, size);
             return Ok(Some(Slice { place, charge, end_ns, left, has_begun: false }));
         }
+    }
+
+    /// Whether another stream has left a place of the bucket that has a byte.
+    pub(super) fn is_any_vacant(limit: &KeyedLimit, key: &Key) -> bool {
+        let inner = &*limit.limiter.inner;
+        if !inner.places.is_any() {
+            return false;
+        }
+        let now_ns = inner.clock.now_ns();
+        inner.with_view(|view| {
+            let applying = view.generation.limits.applying(key.as_ref(), view.limits_ns(now_ns));
+            Ok(applying.is_some_and(|applying| {
+                let key = view.store_key(applying.key, applying.tag);
+                let gcra = applying.limit.rule().gcra();
+                gcra.is_some_and(|gcra| view.vacant_units(&key, gcra, now_ns).is_some())
+            }))
+        })
+    }
+
+    /// The time at which the place is granted.
+    pub(super) fn granted_at_ns(&self) -> u64 {
+        self.place.granted_at_ns
     }
 
     /// The time until the place is granted.

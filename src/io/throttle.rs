@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::io::slice::{Slice, Want};
+use crate::io::waiters::Bucket;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::ReserveError;
@@ -100,6 +101,7 @@ pub struct Throttle<T>(Arc<Parts<T>>);
 struct Parts<T> {
     limit: KeyedLimit,
     key: Key,
+    bucket: Bucket,
     sleeper: T,
 }
 
@@ -135,7 +137,8 @@ impl<T: Sleeper> Throttle<T> {
             return Err(needs_store(limit.name()).into());
         }
         Slice::check(&limit, &key, limit.limiter.inner.clock.now_ns())?;
-        Ok(Throttle(Arc::new(Parts { limit, key, sleeper })))
+        let bucket = Bucket::new(&limit, key.as_ref());
+        Ok(Throttle(Arc::new(Parts { limit, key, bucket, sleeper })))
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -145,6 +148,29 @@ impl<T: Sleeper> Throttle<T> {
     /// Takes a place; `None` if the bytes may move freely.
     pub(super) fn take(&self, want: Want, now_ns: u64) -> Result<Option<Slice>, ReserveError> {
         Slice::take(&self.0.limit, &self.0.key, want, now_ns)
+    }
+
+    pub(super) fn bucket(&self) -> Bucket {
+        self.0.bucket
+    }
+
+    /// Takes a place that another stream has left, if it is granted before `at_ns`.
+    pub(super) fn take_earlier(&self, want: Want, at_ns: u64, now_ns: u64) -> Option<Slice> {
+        let Parts { limit, key, .. } = &*self.0;
+        if !Slice::is_any_vacant(limit, key) {
+            return None;
+        }
+        // An error is for the poll that has no place.
+        let slice = self.take(want, now_ns).ok().flatten()?;
+        Some(slice).filter(|slice| slice.granted_at_ns() < at_ns)
+    }
+
+    /// Offers places that were left to a stream that waits.
+    pub(super) fn offer_vacant(&self) {
+        let Parts { limit, key, bucket, .. } = &*self.0;
+        if Slice::is_any_vacant(limit, key) {
+            bucket.wake_last();
+        }
     }
 
     pub(super) fn sleep(&self, time: Duration) -> T::Sleep {

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,6 +17,7 @@ use tollgate::io::{
 use tollgate::{IdFormat, Limits};
 
 use super::endless::{Client, KINDS, Kind, run_client};
+use super::threads::Woken;
 use super::*;
 use crate::virtual_time::{Task, run};
 
@@ -267,6 +270,38 @@ fn forgotten_places_are_taken_anew() {
     drop(readers);
     bench.world.advance(Duration::from_secs(1));
     assert_eq!(bench.left(), 1000);
+}
+
+/// A stream that waits is woken when a place before its own is left, and moves there.
+#[test]
+fn last_stream_takes_place_left() {
+    let bench = Bench::new(512, 1024);
+    let mut readers: Vec<_> =
+        (0..4).map(|_| Box::pin(bench.throttle().reader(tokio::io::repeat(7)))).collect();
+    let flags: Vec<_> = (0..4).map(|_| Arc::new(Woken::default())).collect();
+    let poll = |reader: &mut Pin<Box<ThrottledReader<tokio::io::Repeat, World>>>, at: usize| {
+        let waker = flags[at].clone().into();
+        let mut buffer = [0; 512];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let polled = reader.as_mut().poll_read(&mut Context::from_waker(&waker), &mut buffer);
+        assert!(polled.is_pending() == buffer.filled().is_empty());
+        buffer.filled().len()
+    };
+    // The first one has the burst; the places of the others are granted after 0.5 s, 1 s and 1.5 s.
+    let mut moved: Vec<_> =
+        readers.iter_mut().enumerate().map(|(at, reader)| poll(reader, at)).collect();
+    assert_eq!(moved, [512, 0, 0, 0]);
+    drop(readers.remove(1));
+    let woken = || flags.iter().map(|flag| flag.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    assert_eq!(woken(), [false, false, false, true]);
+    assert_eq!(poll(&mut readers[2], 3), 0);
+    // No place is vacant any more, so no other stream is woken.
+    assert_eq!(woken(), [false, false, false, true]);
+    bench.world.advance(Duration::from_millis(500));
+    moved = readers.iter_mut().enumerate().map(|(at, reader)| poll(reader, at)).collect();
+    assert_eq!(moved, [0, 0, 512], "the last one, at the time of the second one");
+    bench.world.advance(Duration::from_millis(500));
+    assert_eq!(poll(&mut readers[1], 2), 512);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod random;
 mod rates;
 #[path = "../support/mod.rs"]
 mod support;
+mod threads;
 #[allow(dead_code, reason = "the tests of waiting share this")]
 #[path = "../wait/virtual_time.rs"]
 mod virtual_time;

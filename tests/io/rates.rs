@@ -69,6 +69,22 @@ fn streams_keep_rate_and_share() {
     assert_rate(Kind::Stream);
 }
 
+/// A slice is at most a megabyte here, less than 4 ms of the rate.
+#[test]
+fn fast_limits_keep_rate_and_share() {
+    for (kind, chunk) in [(Kind::Reader, 256 * 1024), (Kind::Stream, 64 * 1024)] {
+        for count in [1, 100] {
+            let bench = Bench::new(4_000_000, 500_000_000);
+            assert!(bench.bytes.spend("id", bench.burst).unwrap().allowed());
+            let bytes = bytes_of_clients(&bench, count, kind, chunk);
+            let (sum, wanted) = (bytes.iter().sum::<u64>(), bench.rate * SECONDS);
+            assert!(sum.abs_diff(wanted) * 100 <= wanted, "{kind:?}, {count}: {sum} of {wanted}");
+            let mean = sum / count as u64;
+            assert!(bytes.iter().all(|of| of.abs_diff(mean) * 10 <= mean), "{kind:?}: {bytes:?}");
+        }
+    }
+}
+
 /// Streams of all kinds and of all chunks beside each other.
 #[test]
 fn different_streams_have_equal_shares() {

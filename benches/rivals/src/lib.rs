@@ -1,5 +1,6 @@
 //! Shared by the benches: the measured calls, keys, limits, limiters, layers, and a meter of single calls.
 
+pub mod chunks;
 mod contenders;
 mod floor;
 mod ids;

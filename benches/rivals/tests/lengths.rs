@@ -45,3 +45,17 @@ fn programs_are_no_longer_than_governors() {
         assert!(ours <= theirs, "{name}: {ours} lines, governor {theirs}");
     }
 }
+
+/// The throttled copies of docs/bandwidth.md, which has these figures.
+#[test]
+fn bandwidth_programs_have_documented_lengths() {
+    let programs = [
+        ("tollgate", include_str!("../examples/bandwidth_tollgate.rs"), 13),
+        ("rama", include_str!("../rama/examples/bandwidth.rs"), 11),
+        ("governor", include_str!("../examples/bandwidth_governor.rs"), 18),
+        ("async-speed-limit", include_str!("../examples/bandwidth_async_speed_limit.rs"), 9),
+    ];
+    for (name, program, lines) in programs {
+        assert_eq!(lines_of_code(program), lines, "{name}");
+    }
+}

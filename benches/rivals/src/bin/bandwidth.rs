@@ -1,8 +1,5 @@
 //! Measures what throttling adds to a read of a chunk, at a limit that never waits.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_speed_limit::Limiter as SpeedLimiter;
@@ -10,14 +7,13 @@ use clap::Parser;
 use comfy_table::Table;
 use governor::state::StreamRateLimitExt;
 use governor::{Quota, RateLimiter};
-use nix::time::{ClockId, clock_gettime};
+use rivals::chunks::{Free, SIZES, items, reads};
 use rivals::machine;
-use tokio::io::{AsyncRead, ReadBuf};
 use tollgate::io::Throttle;
 use tollgate::{KeyedLimit, Limit};
 
 /// Nanoseconds of the processor per chunk: the throttled readers of Tollgate and async-speed-limit, and governor's throttled
-/// stream of chunks, which counts items and not bytes.
+/// stream of chunks, which counts items and not bytes. rama is measured by the package in `rama/`.
 #[derive(Parser)]
 struct Args {
     /// Rounds of each contender; the figure is their median.
@@ -26,73 +22,6 @@ struct Args {
     /// Chunks a round.
     #[arg(long, default_value_t = 500_000)]
     chunks: usize,
-}
-
-const SIZES: [usize; 2] = [1024, 64 * 1024];
-
-/// A reader and stream that costs nothing: it leaves the buffer as it is.
-struct Free(usize);
-
-impl AsyncRead for Free {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        // The buffer is initialised, so this writes nothing.
-        buffer.initialize_unfilled();
-        buffer.advance(buffer.remaining());
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl futures_core::Stream for Free {
-    type Item = usize;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<usize>> {
-        Poll::Ready(Some(self.0))
-    }
-}
-
-/// The processor time of this thread.
-fn cpu_ns() -> u128 {
-    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock of the thread");
-    Duration::from(time).as_nanos()
-}
-
-/// Nanoseconds per chunk; each chunk must be ready at once and be delivered whole, in one read or in several.
-fn ns_per_chunk(chunks: usize, size: usize, mut read: impl FnMut(usize) -> usize) -> f64 {
-    let begun = cpu_ns();
-    for _ in 0..chunks {
-        let mut left = size;
-        while left > 0 {
-            left -= read(left);
-        }
-    }
-    (cpu_ns() - begun) as f64 / chunks as f64
-}
-
-fn reads(mut reader: impl AsyncRead + Unpin, chunks: usize, size: usize) -> f64 {
-    let mut buffer = vec![0; size];
-    let mut context = Context::from_waker(Waker::noop());
-    ns_per_chunk(chunks, size, |left| {
-        let mut buffer = ReadBuf::new(&mut buffer[..left]);
-        let polled = Pin::new(&mut reader).poll_read(&mut context, &mut buffer);
-        assert!(matches!(polled, Poll::Ready(Ok(()))), "the limit never waits");
-        buffer.filled().len()
-    })
-}
-
-fn items(
-    mut stream: impl futures_core::Stream<Item = usize> + Unpin,
-    chunks: usize,
-    size: usize,
-) -> f64 {
-    let mut context = Context::from_waker(Waker::noop());
-    ns_per_chunk(chunks, size, |_| match Pin::new(&mut stream).poll_next(&mut context) {
-        Poll::Ready(Some(bytes)) => bytes,
-        _ => panic!("the limit never waits"),
-    })
 }
 
 fn main() {
@@ -112,7 +41,7 @@ fn main() {
         ["reader"]
             .into_iter()
             .map(String::from)
-            .chain(SIZES.map(|size| format!("ns a chunk of {} KiB", size / 1024))),
+            .chain(SIZES.map(|size| format!("ns a chunk of {size} bytes"))),
     );
     let mut rows = names.map(|name| vec![name.to_owned()]);
     for size in SIZES {
