@@ -345,3 +345,40 @@ fn take_places<'b>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::core::places::steps;
+    use crate::limit::Limit;
+    use crate::limiter::Limiter;
+    use crate::limits::{IdFormat, Limits};
+
+    /// The steps in the trees of vacant places, for each waiter of a herd: each place of B leaves a free time in front of it.
+    /// Every second waiter goes away.
+    fn steps_of_a_waiter(waiters: u64) -> u64 {
+        let limit =
+            |burst, every_ms| Limit::new(burst, 1, Duration::from_millis(every_ms)).unwrap();
+        let limits = Limits::builder().limit("A", IdFormat::String, limit(1, 10)).unwrap();
+        let limits = limits.limit("B", IdFormat::String, limit(4, 3)).unwrap().build();
+        let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+        let members = [a.member("id"), b.member("id").cost(2)];
+        let batch = limiter.batch(&members);
+        steps::take();
+        let places: Vec<Reservation> =
+            (0..waiters).map(|_| batch.reserve(Duration::MAX).unwrap()).collect();
+        assert_eq!(places.last().unwrap().wait(), Duration::from_millis(10 * (waiters - 1)));
+        places.into_iter().step_by(2).for_each(Reservation::cancel);
+        steps::take() / waiters
+    }
+
+    #[test]
+    fn herd_of_batches_takes_linear_time() {
+        let [few, many] = [250, 2_000].map(steps_of_a_waiter);
+        println!("{few} steps each of 250 waiters, {many} each of 2,000");
+        assert!(few > 20, "the places are in the trees");
+        assert!(many < 2 * few, "{few} {many}");
+    }
+}
