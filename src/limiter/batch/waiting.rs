@@ -14,6 +14,8 @@ use crate::limiter::batch::{Batch, Member};
 use crate::limiter::reserve::pending::{Next, PendingPlace};
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::time::saturating_ns;
 
 impl Batch<'_> {
@@ -190,7 +192,10 @@ impl Batch<'_> {
                 from_ns = place.reservation.granted_at_ns.max(granted_ns);
                 place.reservation.granted_at_ns = from_ns;
                 taken.push(member, position, place);
-                if from_ns > granted_ns {
+                if from_ns > granted_ns && !fault::active(Fault::BatchPlacesApart) {
+                    coverage::hit(Race::PlaceTakenFirst);
+                    // A bucket that is named twice, and has had no limit before, would repeat this for ever.
+                    self.validate()?;
                     continue 'again;
                 }
             }
