@@ -200,10 +200,10 @@ impl Held {
                 granted = granted.max(oracle.now + wait);
                 claims.push(claim.map(|claim| Claim { leaves_vacant: true, ..claim }));
             }
-            if granted - oracle.now > at_most {
-                return Err(NoPlace::NotInTime(granted - oracle.now));
-            }
             if granted == from {
+                if granted - oracle.now > at_most {
+                    return Err(NoPlace::NotInTime(granted - oracle.now));
+                }
                 (*self, *oracle) = (held, after);
                 return Ok((granted - oracle.now, claims));
             }
