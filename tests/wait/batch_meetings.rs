@@ -125,6 +125,38 @@ fn shared_bucket_of_a_full_table_waits() {
     }
 }
 
+/// Two ids of one limit have no room in the table, and so share a bucket. Their batch has a time at which both have units, or none.
+#[test]
+fn batch_of_ids_in_one_shared_bucket() {
+    for engine in ENGINES {
+        for burst in [1, 2] {
+            let (done, waits) = channel();
+            std::thread::spawn(move || {
+                let options = LimiterOptions::default().engine(engine).max_keys(1);
+                let (clock, hand) = Clock::manual();
+                let limits = support::limits(&[("A", rate(burst, 1))]);
+                let options = options.at_cap(AtCap::Share).clock(clock);
+                let limiter = Limiter::with_options(limits, options).unwrap();
+                let a = limiter.limit("A").unwrap();
+                assert!(a.spend("id", burst).unwrap().allowed());
+                let members = [a.member("new"), a.member("other")];
+                let batch = limiter.batch(&members);
+                let places = [(); 2].map(|()| batch.reserve(Duration::MAX));
+                done.send(places.map(|place| place.map(|place| place.wait()))).unwrap();
+                drop(hand);
+            });
+            let waits = waits.recv_timeout(seconds(20)).expect("the calls return");
+            match (burst, &waits) {
+                (1, [Err(ReserveError::NoRoom), Err(ReserveError::NoRoom)]) => {}
+                (2, [Ok(first), Ok(second)]) => {
+                    assert_eq!(*second - *first, seconds(2), "{engine:?}");
+                }
+                _ => panic!("{engine:?}: {waits:?}"),
+            }
+        }
+    }
+}
+
 /// The units of places are in the file, and stay charged. What the caller holds belongs to the limiter before.
 #[cfg(feature = "snapshot")]
 #[test]

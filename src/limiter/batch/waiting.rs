@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::batch::prepared::{INLINE_MEMBERS, OF_SPEND};
 use crate::limiter::batch::{Batch, Member};
+use crate::limiter::reserve::claim::Claim;
 use crate::limiter::reserve::pending::{Next, PendingPlace};
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
@@ -31,6 +32,7 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// A [`ReserveError`], at once, and nothing is charged. [`ReserveError::NoPlaces`] if a member's algorithm has no places.
+    /// [`ReserveError::NoRoom`] also if members share the bucket of ids without room, and need more than it ever holds.
     ///
     /// # Example
     ///
@@ -196,6 +198,9 @@ impl Batch<'_> {
                     coverage::hit(Race::PlaceTakenFirst);
                     // A bucket that is named twice, and has had no limit before, would repeat this for ever.
                     self.validate()?;
+                    if taken.is_above_shared_bucket() {
+                        return Err(ReserveError::NoRoom);
+                    }
                     continue 'again;
                 }
             }
@@ -247,6 +252,15 @@ impl<'m> TakenPlaces<'m> {
         }
         self.places.push(reservation);
         self.counted.push((member, counted));
+    }
+
+    /// Whether the last member's bucket is one that ids share in a full table, and all members in it need more than it ever
+    /// holds. Their places have no common time.
+    fn is_above_shared_bucket(&self) -> bool {
+        let shared = self.places.claims().last().and_then(Claim::shared_bucket);
+        let Some((shared, (_, (burst, _)))) = shared.zip(self.counted.last()) else { return false };
+        let others = self.places.claims().filter(|claim| claim.shared_bucket() == Some(shared));
+        others.map(Claim::cost).fold(0, u64::saturating_add) > *burst
     }
 
     fn into_reservation(mut self) -> Reservation {
