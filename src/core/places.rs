@@ -4,11 +4,17 @@
 //! stays charged. The next reservation of its key takes it, or the first part of it, and charges nothing. Only reservations,
 //! cancels and refunds by hand look at the list, and only while it has a place.
 //!
-//! The list is built like that of the blocks: a key's hash picks a bin, and a thread replaces a bin's slice by a changed copy.
+//! The list is built like that of the blocks: a key's hash picks a bin, and a thread replaces a bin's slice by a changed copy. The
+//! places of a key are in a tree, so that a change copies few of them.
+
+mod tree;
 
 use std::sync::Arc;
 
 use crate::algorithm::gcra::Gcra;
+use crate::core::places::tree::PlaceTree;
+#[cfg(test)]
+pub(crate) use crate::core::places::tree::steps;
 use crate::store::key::{Key, KeyRef, LimitIndex};
 use crate::store::{ReplacedBins, pin};
 use crate::util::sync::{AtomicUsize, Ordering};
@@ -42,20 +48,6 @@ impl PlacesOf {
     }
 }
 
-/// Adds a place. Places that touch become one.
-fn add(places: &mut Vec<Place>, mut new: Place) {
-    places.retain(|place| {
-        let (is_before, is_behind) = (place.end_ns == new.start_ns, place.start_ns == new.end_ns);
-        if is_before {
-            new.start_ns = place.start_ns;
-        } else if is_behind {
-            new.end_ns = place.end_ns;
-        }
-        !is_before && !is_behind
-    });
-    places.push(new);
-}
-
 /// The units that a call wants of a vacant place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedUnits {
@@ -68,34 +60,35 @@ pub(crate) struct WantedUnits {
 
 /// Finds the place in which units are granted first, and its part: the first ones that begin at `from_ns` or later.
 fn find_earliest(
-    places: &[Place],
+    places: &PlaceTree,
     of: PlacesOf,
     now_ns: u64,
     wanted: WantedUnits,
-) -> Option<(usize, Place)> {
+) -> Option<(Place, Place)> {
     let length_ns = of.gcra.emission_interval_ns().checked_mul(wanted.units)?;
-    let part_of = |(at, place): (usize, &Place)| {
-        let start_ns = place.start_ns.max(now_ns).max(wanted.from_ns);
-        let part = Place { start_ns, end_ns: start_ns.saturating_add(length_ns) };
-        let fits = part.end_ns <= place.end_ns && of.granted_ns(part.end_ns) <= wanted.latest_ns;
-        fits.then_some((at, part))
-    };
-    places.iter().enumerate().filter_map(part_of).min_by_key(|(_, part)| part.start_ns)
+    let from_ns = now_ns.max(wanted.from_ns);
+    let place = places.first_fitting(from_ns, length_ns)?;
+    let start_ns = place.start_ns.max(from_ns);
+    let part = Place { start_ns, end_ns: start_ns + length_ns };
+    (of.granted_ns(part.end_ns) <= wanted.latest_ns).then_some((place, part))
 }
 
 /// Takes the units that [`find_earliest`] finds.
 fn take_earliest(
-    places: &mut Vec<Place>,
+    places: &mut PlaceTree,
     of: PlacesOf,
     now_ns: u64,
     wanted: WantedUnits,
 ) -> Option<Place> {
-    *places = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
-    let (at, taken) = find_earliest(places, of, now_ns, wanted)?;
-    let place = places.swap_remove(at);
+    places.drop_passed(now_ns);
+    let (place, taken) = find_earliest(places, of, now_ns, wanted)?;
+    places.remove(place);
     let before = Place { end_ns: taken.start_ns, ..place };
     let behind = Place { start_ns: taken.end_ns, ..place };
-    places.extend([before, behind].into_iter().filter(|rest| rest.start_ns < rest.end_ns));
+    [before, behind]
+        .into_iter()
+        .filter_map(|rest| PlacesOf::present(rest, now_ns))
+        .for_each(|rest| places.insert(rest));
     Some(taken)
 }
 
@@ -103,8 +96,11 @@ fn take_earliest(
 struct PlacesOfKey {
     key: Key,
     of: PlacesOf,
-    places: Box<[Place]>,
+    places: PlaceTree,
 }
+
+/// About the bytes of the nodes that a change replaces.
+const CHANGED_BYTES: usize = 1024;
 
 /// The keys of one bin that have vacant places, sorted.
 struct Bin(Box<[Arc<PlacesOfKey>]>);
@@ -150,7 +146,7 @@ impl VacantPlaces {
                 return;
             }
         }
-        self.change(hash, key, of, |places| add(places, place));
+        self.change(hash, key, of, |places| places.add(place));
         self.release(1);
     }
 
@@ -173,7 +169,7 @@ impl VacantPlaces {
         hash: u64,
         key: KeyRef<'_>,
         of: PlacesOf,
-        then: impl FnOnce(&[Place]) -> R,
+        then: impl FnOnce(&PlaceTree) -> R,
     ) -> Option<R> {
         let guard = pin();
         let keys = &self.bins.get(self.bin(hash), &guard)?.0;
@@ -202,13 +198,11 @@ impl VacantPlaces {
         of: PlacesOf,
         now_ns: u64,
     ) -> Option<u64> {
-        self.with_places(hash, key, of, |places| {
-            let present = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns));
-            let units = present.map(|Place { start_ns, end_ns }| {
-                (start_ns, (end_ns - start_ns) / of.gcra.emission_interval_ns())
-            });
-            units.filter(|&(_, units)| units > 0).min().map(|(_, units)| units)
-        })?
+        let interval_ns = of.gcra.emission_interval_ns();
+        let place =
+            self.with_places(hash, key, of, |places| places.first_fitting(now_ns, interval_ns))??;
+        let place = PlacesOf::present(place, now_ns)?;
+        Some((place.end_ns - place.start_ns) / interval_ns)
     }
 
     /// Takes the last place that no charge in the TAT `word` is behind.
@@ -221,10 +215,10 @@ impl VacantPlaces {
         word: u64,
     ) -> Option<Place> {
         self.change(hash, key, of, |places| {
-            *places = places.iter().filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
-            let last = (0..places.len()).max_by_key(|&at| places[at].end_ns);
-            let at = last.filter(|&at| word <= places[at].end_ns)?;
-            Some(places.swap_remove(at))
+            places.drop_passed(now_ns);
+            let last = places.last().filter(|last| word <= last.end_ns)?;
+            places.remove(last);
+            PlacesOf::present(last, now_ns)
         })
     }
 
@@ -247,16 +241,17 @@ impl VacantPlaces {
         for bin in 0..self.bins.len() {
             self.replace_bin(bin, |keys| {
                 let has_passed = |of_key: &PlacesOfKey| {
-                    of_key.places.iter().any(|&place| PlacesOf::present(place, now_ns).is_none())
+                    of_key.places.first().is_some_and(|place| place.end_ns <= now_ns)
                 };
                 if !keys.iter().any(|of_key| has_passed(of_key)) {
                     return None;
                 }
                 let present = keys.iter().filter_map(|of_key| {
-                    let (of, places) = (of_key.of, of_key.places.iter());
-                    let places =
-                        places.filter_map(|&place| PlacesOf::present(place, now_ns)).collect();
-                    PlacesOfKey::new(of_key.key.clone(), of, places)
+                    let mut places = of_key.places.clone();
+                    match places.drop_passed(now_ns) {
+                        true => PlacesOfKey::new(of_key.key.clone(), of_key.of, places),
+                        false => Some(of_key.clone()),
+                    }
                 });
                 Some(present.collect())
             });
@@ -304,16 +299,16 @@ impl VacantPlaces {
         hash: u64,
         key: KeyRef<'_>,
         of: PlacesOf,
-        mut step: impl FnMut(&mut Vec<Place>) -> R,
+        mut step: impl FnMut(&mut PlaceTree) -> R,
     ) -> R {
         let mut result = None;
         self.replace_bin(self.bin(hash), |keys| {
             let at = keys.binary_search_by(|of_key| of_key.key.as_ref().cmp(&key));
             let listed = at.ok().map(|at| &keys[at]).filter(|of_key| of_key.of == of);
-            let before = listed.map_or(&[][..], |of_key| &of_key.places);
-            let mut places = before.to_vec();
+            let before = listed.map_or_else(PlaceTree::default, |of_key| of_key.places.clone());
+            let mut places = before.clone();
             result = Some(step(&mut places));
-            if places == before {
+            if places.is_same(&before) {
                 return None;
             }
             let (at, after) = at.map_or_else(|at| (at, at), |at| (at, at + 1));
@@ -322,7 +317,7 @@ impl VacantPlaces {
             Some(keys[..at].iter().cloned().chain(changed).chain(behind).collect())
         });
         // The bin was read at least once.
-        result.unwrap_or_else(|| step(&mut Vec::new()))
+        result.unwrap_or_else(|| step(&mut PlaceTree::default()))
     }
 
     /// Replaces the slice of a bin by the one that `changed` makes of it; `None` leaves it as it is.
@@ -338,7 +333,8 @@ impl VacantPlaces {
             let keys = found.map_or(&[][..], |bin| &bin.0);
             let Some(new) = changed(keys) else { return };
             let [before, after] = [count_of(keys), count_of(&new)];
-            let bytes = found.map_or(0, |_| size_of::<Bin>() + before * size_of::<Place>());
+            // Most nodes of the trees stay.
+            let bytes = found.map_or(0, |_| size_of::<Bin>() + size_of_val(keys) + CHANGED_BYTES);
             let added = after.saturating_sub(before);
             // Relaxed: the swap of the bin publishes the places, and its caller fences.
             self.count.fetch_add(added, Ordering::Relaxed);
@@ -370,8 +366,8 @@ impl VacantPlaces {
 
 impl PlacesOfKey {
     /// Returns `None` if there are no places.
-    fn new(key: Key, of: PlacesOf, places: Vec<Place>) -> Option<Arc<PlacesOfKey>> {
-        (!places.is_empty()).then(|| Arc::new(PlacesOfKey { key, of, places: places.into() }))
+    fn new(key: Key, of: PlacesOf, places: PlaceTree) -> Option<Arc<PlacesOfKey>> {
+        (places.len() > 0).then(|| Arc::new(PlacesOfKey { key, of, places }))
     }
 }
 
@@ -381,41 +377,30 @@ fn count_of(keys: &[Arc<PlacesOfKey>]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::tree::tests::{parts, tree};
     use super::*;
 
     /// 10 ns a unit, a burst of 3.
     const OF: PlacesOf = PlacesOf { gcra: Gcra::new(3, 10, 30), since: 0 };
 
-    fn places(ends: &[(u64, u64)]) -> Vec<Place> {
-        ends.iter().map(|&(start_ns, end_ns)| Place { start_ns, end_ns }).collect()
-    }
-
-    #[test]
-    fn places_that_touch_become_one() {
-        let mut all = places(&[(40, 50), (60, 70), (80, 90)]);
-        add(&mut all, Place { start_ns: 50, end_ns: 60 });
-        all.sort_by_key(|place| place.start_ns);
-        assert_eq!(all, places(&[(40, 70), (80, 90)]));
-    }
-
     #[test]
     fn earliest_units_that_fit_are_taken() {
-        let mut all = places(&[(100, 150), (60, 70)]);
+        let mut all = tree(&[(100, 150), (60, 70)]);
         let take = |all: &mut _, units, latest_ns| {
             take_earliest(all, OF, 1, WantedUnits { units, from_ns: 0, latest_ns })
         };
         assert_eq!(take(&mut all, 1, 39), None, "the first is granted at 40");
         assert_eq!(take(&mut all, 1, 40), Some(Place { start_ns: 60, end_ns: 70 }));
         assert_eq!(take(&mut all, 2, 90), Some(Place { start_ns: 100, end_ns: 120 }));
-        assert_eq!(all, places(&[(120, 150)]));
+        assert_eq!(parts(&all), [(120, 150)]);
         assert_eq!(take(&mut all, 3, 119), None);
         assert_eq!(take(&mut all, 3, 120), Some(Place { start_ns: 120, end_ns: 150 }));
-        assert!(all.is_empty());
+        assert_eq!(all.len(), 0);
     }
 
     #[test]
     fn units_from_a_time_on_leave_the_rest() {
-        let mut all = places(&[(40, 60), (100, 150)]);
+        let mut all = tree(&[(40, 60), (100, 150)]);
         let take = |all: &mut _, from_ns| {
             let wanted = WantedUnits { units: 2, from_ns, latest_ns: u64::MAX };
             take_earliest(all, OF, 1, wanted)
@@ -423,8 +408,7 @@ mod tests {
         assert_eq!(take(&mut all, 41), Some(Place { start_ns: 100, end_ns: 120 }));
         assert_eq!(take(&mut all, 125), Some(Place { start_ns: 125, end_ns: 145 }));
         assert_eq!(take(&mut all, 125), None);
-        all.sort_by_key(|place| place.start_ns);
-        assert_eq!(all, places(&[(40, 60), (120, 125), (145, 150)]));
+        assert_eq!(parts(&all), [(40, 60), (120, 125), (145, 150)]);
     }
 
     /// What the clock has passed of a place is gone.

@@ -210,7 +210,7 @@ impl LimiterOptions {
     /// all. Places of one id that follow each other count as one. Any number; with 0 no reservation takes a vacant place.
     /// Default: 4,096.
     ///
-    /// A place takes 16 bytes; an id with places takes about 100 bytes, plus the id if that is longer than 18 bytes.
+    /// A place takes 64 bytes; an id with places takes about 100 bytes, plus the id if that is longer than 18 bytes.
     ///
     /// # Example
     ///

@@ -131,6 +131,58 @@ fn cancel_vs_reserves() {
     fails_bounded(Some(2), Fault::BlockByStore, because, cancel_vs_reserves_model);
 }
 
+/// Reserves a unit of A and of B; B comes first if `reversed`.
+fn place_of_both(limiter: &Limiter, reversed: bool) -> Reservation {
+    let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+    let mut members = [a.member("k"), b.member("k")];
+    if reversed {
+        members.reverse();
+    }
+    limiter.batch(&members).reserve(Duration::from_secs(1)).unwrap()
+}
+
+/// Excluded: of two batches that take places of the same buckets in opposite orders, and of which one is cancelled, one has two
+/// times, both have one unit, or a unit is lost.
+fn batch_reserve_vs_batch_cancel_model() {
+    let (limiter, _hand) = limiter(1, 1);
+    assert!(spend(&limiter, "A", 1));
+    let cancelled = spawn(&limiter, |limiter| place_of_both(&limiter, false).cancel());
+    let kept = spawn(&limiter, |limiter| place_of_both(&limiter, true));
+    cancelled.join().unwrap();
+    let kept = kept.join().unwrap();
+    let times: Vec<u64> = kept.others.iter().map(|other| other.granted_at_ns).collect();
+    assert_eq!(times, [kept.granted_at_ns], "all members of a batch have one time");
+    let kept_ns = wait_ns(&kept);
+    assert!(kept_ns >= 10, "A has none before: {kept_ns}");
+    count(if kept_ns == 10 { "first" } else { "behind" });
+    // All times but that of the place that is kept are free again.
+    let next = place_of_both(&limiter, false);
+    let next_ns = if kept_ns == 10 { 20 } else { 10 };
+    assert_eq!(wait_ns(&next), next_ns, "a unit was given twice, or was lost");
+    next.cancel();
+    kept.cancel();
+    let left_ns = (reset_in_ns(&limiter, "A"), reset_in_ns(&limiter, "B"));
+    assert_eq!(left_ns, (10, 0), "all were cancelled");
+}
+
+#[test]
+fn batch_reserve_vs_batch_cancel() {
+    explore_bounded(Some(2), batch_reserve_vs_batch_cancel_model);
+    assert_happened(&["first", "behind"]);
+    let taken_first = coverage::count(Race::PlaceTakenFirst);
+    println!("another batch took a place first: {taken_first}");
+    assert!(taken_first > 0, "no batch lost a place that it had found");
+    assert!(coverage::count(Race::VacatedBeneath) > 0, "no cancelled place had a place behind it");
+    let twins = [
+        (Fault::BatchPlacesApart, "have one time"),
+        (Fault::RefundForCancel, "a unit was given twice"),
+        (Fault::VacantNotLookedFor, "all were cancelled"),
+    ];
+    for (fault, because) in twins {
+        fails_bounded(Some(2), fault, because, batch_reserve_vs_batch_cancel_model);
+    }
+}
+
 /// Excluded: of a settlement and a spend at the same time one is lost.
 fn settle_vs_spend_model() {
     let (limiter, hand) = limiter(4, 1);

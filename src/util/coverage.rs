@@ -53,6 +53,8 @@ pub(crate) enum Race {
     VacatedBeneath,
     /// A cancelled place went back once the charges behind it were undone.
     VacatedLater,
+    /// Another call took a place that a batch had found for a member.
+    PlaceTakenFirst,
     /// A call found a shard or a shelf with words under older limits.
     ShardRenewed,
     /// A word was converted to the units of another limit, in the table by a move to a later slot.

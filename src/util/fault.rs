@@ -137,6 +137,8 @@ pub(crate) enum Fault {
     VacantUnfenced,
     /// A cancel does not look for vacant places that have become the last ones.
     VacantNotLookedFor,
+    /// A batch keeps a place that is granted later than those that it has taken before.
+    BatchPlacesApart,
     /// A call with new limits charges a cell whose word is still under the old ones.
     ChargeBeforeRenewal,
     /// A scan leaves out words that have moved.

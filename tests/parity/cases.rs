@@ -249,3 +249,23 @@ fn denied_batch_charges_new_limit_first() {
     ];
     answers_exactly(&start(flights), &ops);
 }
+
+/// A vacant place is taken until the clock has passed it, also when its time has come.
+#[test]
+fn vacant_place_is_taken_after_its_time() {
+    let limit = Gcra { burst: 2, count: 1, period_ms: 10 };
+    let place = Op::Reserve(call(0, 0, 1), u64::MAX);
+    let [a, b, c, d, e] = [(); 5].map(|()| place.clone());
+    let ops = [a, b, c, d, e, Op::Cancel(2), Op::Advance(15 * MS), place.clone(), place.clone()];
+    answers_exactly(&start(only(limit)), &ops);
+}
+
+/// A place that was vacant before is vacant again when it is cancelled after its time.
+#[test]
+fn taken_vacant_place_is_vacant_again() {
+    let limit = Gcra { burst: 1, count: 1, period_ms: 10 };
+    let place = Op::Reserve(call(0, 0, 1), u64::MAX);
+    let [a, b, c, d, e] = [(); 5].map(|()| place.clone());
+    let ops = [a, b, c, Op::Cancel(1), d, Op::Advance(10 * MS), Op::Cancel(2), e];
+    answers_exactly(&start(only(limit)), &ops);
+}

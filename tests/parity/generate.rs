@@ -2,7 +2,7 @@
 
 use tollgate::options::AtCap;
 
-use super::ops::{BatchCall, Call, Op};
+use super::ops::{BatchCall, Call, Op, call};
 use super::random::Random;
 use super::run::Start;
 use super::spec::{KNOWN, List, RATES};
@@ -111,6 +111,13 @@ impl Generator {
     /// An operation of charges that callers hold.
     fn held_op(&mut self) -> Op {
         let at = self.random.below(8) as usize;
+        if self.features.batches && self.random.chance(1, 4) {
+            return match self.random.below(4) {
+                0 | 1 => self.reserve_batch(),
+                2 => Op::CancelBatch(at),
+                _ => Op::KeepBatch(at),
+            };
+        }
         match self.random.below(16) {
             12..14 if self.features.batches => Op::ChargeBatch(List(self.any_batch().1)),
             14 => Op::SettleBatch(at, self.random.below(6)),
@@ -128,6 +135,26 @@ impl Generator {
             8..10 => Op::Charge(self.call()),
             _ => Op::Settle(at, self.random.below(6)),
         }
+    }
+
+    /// A batch of different buckets, most of the time. In a dense run it has two.
+    fn reserve_batch(&mut self) -> Op {
+        let at_most = self.random.pick(&[0, 5 * NS_PER_S, 3600 * NS_PER_S, u64::MAX]);
+        let members = self.random.within(0, 4);
+        let members = (0..members).map(|at| {
+            let Call { limit, id, cost, .. } = self.call();
+            let limit = if self.features.dense { at as usize % 2 } else { limit };
+            call(limit, id, cost.min(3))
+        });
+        let mut members: Vec<Call> = members.collect();
+        if !self.random.chance(1, 10) {
+            members.sort_by_key(|call| (call.limit, call.id));
+            members.dedup_by_key(|call| (call.limit, call.id));
+            if self.random.chance(1, 2) {
+                members.reverse();
+            }
+        }
+        Op::ReserveBatch(List(members), at_most)
     }
 
     fn permit_op(&mut self) -> Op {

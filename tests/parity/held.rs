@@ -36,12 +36,22 @@ pub(crate) struct Claim {
     pub(crate) key: Key,
     /// `None` if nothing was charged.
     pub(crate) charge: Option<Charge>,
+    /// Whether a cancel leaves it vacant also once its time has come: it was vacant before, or is a batch's.
+    pub(crate) leaves_vacant: bool,
+}
+
+impl Claim {
+    fn new(call: Call, key: Key, charge: Option<Charge>) -> Claim {
+        Claim { call, key, charge, leaves_vacant: false }
+    }
 }
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     NotGcra,
+    /// A bucket is named twice.
+    Batch,
     Cost,
     Blocked(i128),
     NotInTime(i128),
@@ -95,10 +105,10 @@ impl Charge {
     }
 }
 
-/// The part of a place that a caller can take: none once its time has passed; before that, the part after `now`.
-fn present((burst, interval): (i128, i128), place: Place, now: i128) -> Option<Place> {
-    let granted = place.end - burst * interval;
-    (now <= granted).then_some(Place { start: place.start.max(now), ..place })
+/// The part of a place that a caller can take: the part after `now`.
+fn present(place: Place, now: i128) -> Option<Place> {
+    let place = Place { start: place.start.max(now), ..place };
+    (place.start < place.end).then_some(place)
 }
 
 impl Held {
@@ -132,7 +142,7 @@ impl Held {
         let before = oracle.state(key);
         let answer = oracle.call(CallKind::Spend, call)?;
         let charge = self.charge_of(oracle, call, before);
-        Ok((answer, answer.figures.map(|_| Claim { call, key, charge })))
+        Ok((answer, answer.figures.map(|_| Claim::new(call, key, charge))))
     }
 
     /// Spends a batch of estimates. Returns the claim of each member that can be settled.
@@ -151,7 +161,7 @@ impl Held {
             let is_above = oracle.with_floor(rule, call).needed() > rule.most();
             let has_none = mode == MemberMode::CheckOnly || did_not_fit || is_above;
             let key = oracle.key_of(call);
-            (!has_none).then_some(Claim { call, key, charge })
+            (!has_none).then_some(Claim::new(call, key, charge))
         });
         Ok((answer, claims.collect()))
     }
@@ -170,6 +180,44 @@ impl Held {
         call: Call,
         at_most: i128,
     ) -> Result<(i128, Option<Claim>), NoPlace> {
+        self.reserve_from(oracle, call, (at_most, oracle.now))
+    }
+
+    /// Reserves the members of a batch for one time, the earliest at which all have their units.
+    pub(crate) fn reserve_batch(
+        &mut self,
+        oracle: &mut Oracle,
+        calls: &[Call],
+        at_most: i128,
+    ) -> Result<(i128, Vec<Option<Claim>>), NoPlace> {
+        let mut from = oracle.now;
+        loop {
+            let (mut held, mut after) = (self.clone(), oracle.clone());
+            let mut granted = from;
+            let mut claims = Vec::new();
+            for &call in calls {
+                let (wait, claim) = held.reserve_from(&mut after, call, (MAX_NOW, from))?;
+                granted = granted.max(oracle.now + wait);
+                claims.push(claim.map(|claim| Claim { leaves_vacant: true, ..claim }));
+            }
+            if granted == from {
+                if granted - oracle.now > at_most {
+                    return Err(NoPlace::NotInTime(granted - oracle.now));
+                }
+                (*self, *oracle) = (held, after);
+                return Ok((granted - oracle.now, claims));
+            }
+            from = granted;
+        }
+    }
+
+    /// Reserves units from a time on, with at most this wait from now.
+    fn reserve_from(
+        &mut self,
+        oracle: &mut Oracle,
+        call: Call,
+        (at_most, from): (i128, i128),
+    ) -> Result<(i128, Option<Claim>), NoPlace> {
         let Some(rule) = oracle.rule(call).filter(|_| oracle.enabled) else { return Ok((0, None)) };
         let Rule::Gcra { burst, interval } = rule else { return Err(NoPlace::NotGcra) };
         if oracle.terms.is_shadow(call.limit) {
@@ -185,34 +233,39 @@ impl Held {
         }
         let in_time = |wait| if wait <= at_most { Ok(wait) } else { Err(NoPlace::NotInTime(wait)) };
         let before = oracle.state(key);
-        let tat = match before {
+        let idle = match before {
             Some(State::Tat(tat)) => tat.max(now),
             _ => now,
         };
         if cost == 0 {
-            let wait = in_time((tat - now - burst * interval).max(0))?;
-            return Ok((wait, Some(Claim { call, key, charge: None })));
+            let wait = in_time((idle - burst * interval).max(from) - now)?;
+            return Ok((wait, Some(Claim::new(call, key, None))));
         }
-        let after = tat + cost * interval;
-        let at = (after - burst * interval).max(now);
+        let after = idle.max(from) + cost * interval;
+        let at = (after - burst * interval).max(from);
         let latest = if at <= MAX_NOW { at.min(now + at_most) } else { now + at_most };
         let (numbers, end) = oracle.terms.applied(key, now).expect("a limit applies");
         let of = (numbers, self.since[key.0]);
         let taken = self.change(key, of, |places| {
-            take_earliest(places, (burst, interval), now, (cost, latest))
+            take_earliest(places, (burst, interval), now, (cost, latest, from))
         });
         if let Some(place) = taken {
-            let wait = (place.end - burst * interval - now).max(0);
+            let wait = (place.end - burst * interval).max(from) - now;
             let (generation, after) = (self.generation, State::Tat(place.end));
             let charge = Charge { key, numbers, end, generation, rule, at: now, after };
-            return Ok((wait, Some(Claim { call, key, charge: Some(charge) })));
+            let claim = Claim::new(call, key, Some(charge));
+            return Ok((wait, Some(Claim { leaves_vacant: true, ..claim })));
         }
         if at > MAX_NOW {
             return Err(NoPlace::TooFarAhead);
         }
         let wait = in_time(at - now)?;
         oracle.store(key, Some(State::Tat(after)));
-        Ok((wait, Some(Claim { call, key, charge: self.charge_of(oracle, call, before) })))
+        if idle < from {
+            self.change(key, of, |places| add(places, Place { start: idle, end: from }));
+        }
+        let charge = self.charge_of(oracle, call, before);
+        Ok((wait, Some(Claim::new(call, key, charge))))
     }
 
     /// Changes the vacant places of a key. Those of a limit that has changed are no more.
@@ -241,7 +294,7 @@ impl Held {
         claim: Option<Claim>,
         actual: u64,
     ) -> Answer {
-        let Some(Claim { call, key, charge }) = claim else { return Answer::UNLIMITED };
+        let Some(Claim { call, key, charge, .. }) = claim else { return Answer::UNLIMITED };
         let (call, cost) = (call.of_nothing(), call.cost);
         let Some(rule) = oracle.rule_of(key, call).filter(|_| oracle.enabled) else {
             return Answer::UNLIMITED;
@@ -264,12 +317,10 @@ impl Held {
 
     /// Cancels a place that is granted at this time.
     pub(crate) fn cancel(&mut self, oracle: &mut Oracle, claim: Option<Claim>, granted: i128) {
-        let Some(Claim { call, charge: Some(charge), .. }) = claim.filter(|_| oracle.enabled)
-        else {
-            return;
-        };
+        let Some(claim) = claim.filter(|_| oracle.enabled) else { return };
+        let Claim { call, charge: Some(charge), leaves_vacant, .. } = claim else { return };
         let rule = Rule::of(charge.numbers);
-        if granted <= oracle.now.max(charge.at) {
+        if granted <= oracle.now.max(charge.at) && !leaves_vacant {
             return self.return_units(oracle, charge, call.cost);
         }
         let (Rule::Gcra { interval, .. }, State::Tat(end)) = (rule, charge.after) else { return };
@@ -294,14 +345,15 @@ impl Held {
 
     /// Returns the vacant places of the charge's bucket that no charge is behind.
     fn return_vacant(&mut self, oracle: &mut Oracle, charge: Charge) {
-        let Rule::Gcra { burst, interval } = Rule::of(charge.numbers) else { return };
+        if !matches!(Rule::of(charge.numbers), Rule::Gcra { .. }) {
+            return;
+        }
         let of = (charge.numbers, self.since[charge.key.0]);
         loop {
             let tat = tat_of(oracle, charge.key);
             let last = self.change(charge.key, of, |places| {
                 let now = oracle.now;
-                *places =
-                    places.iter().filter_map(|&it| present((burst, interval), it, now)).collect();
+                *places = places.iter().filter_map(|&it| present(it, now)).collect();
                 let last = (0..places.len()).max_by_key(|&at| places[at].end);
                 let at = last.filter(|&at| tat <= places[at].end)?;
                 Some(places.swap_remove(at))
@@ -361,20 +413,19 @@ fn take_earliest(
     places: &mut Vec<Place>,
     (burst, interval): (i128, i128),
     now: i128,
-    (units, latest): (i128, i128),
+    (units, latest, from): (i128, i128, i128),
 ) -> Option<Place> {
-    *places = places.iter().filter_map(|&it| present((burst, interval), it, now)).collect();
-    let fits = |place: &Place| {
-        let end = place.start + units * interval;
-        end <= place.end && end - burst * interval <= latest
+    *places = places.iter().filter_map(|&it| present(it, now)).collect();
+    let part_of = |place: &Place| {
+        let start = place.start.max(from);
+        let part = Place { start, end: start + units * interval };
+        let fits = part.end <= place.end && part.end - burst * interval <= latest;
+        fits.then_some(part)
     };
-    let fitting = (0..places.len()).filter(|&at| fits(&places[at]));
-    let at = fitting.min_by_key(|&at| places[at].start)?;
-    let place = &mut places[at];
-    let taken = Place { end: place.start + units * interval, ..*place };
-    place.start = taken.end;
-    if place.start == place.end {
-        places.swap_remove(at);
-    }
+    let parts = (0..places.len()).filter_map(|at| Some((at, part_of(&places[at])?)));
+    let (at, taken) = parts.min_by_key(|(_, part)| part.start)?;
+    let place = places.swap_remove(at);
+    let rests = [Place { end: taken.start, ..place }, Place { start: taken.end, ..place }];
+    places.extend(rests.into_iter().filter(|rest| rest.start < rest.end));
     Some(taken)
 }

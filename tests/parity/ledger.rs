@@ -111,14 +111,19 @@ impl Ledger {
         GrantId { key: (limit, id), at: account.grants.len() - 1 }
     }
 
-    /// Cancels a grant before its time: no caller has used it.
+    /// Cancels a grant that no caller has used.
     #[allow(dead_code, reason = "calls of several nodes cancel none")]
     pub(crate) fn cancel(&mut self, place: GrantId) {
         let (limit, id) = place.key;
-        let account = self.account(limit, id);
-        let grant = &mut account.grants[place.at];
-        grant.cost = 0;
-        let first = grant.calls.0;
+        self.account(limit, id).grants[place.at].cost = 0;
+        self.vacate(place);
+    }
+
+    /// Notes that units were free which the call of this grant has charged: a later reservation may take them.
+    #[allow(dead_code, reason = "calls of several nodes cancel none")]
+    pub(crate) fn vacate(&mut self, place: GrantId) {
+        let account = self.account(place.key.0, place.key.1);
+        let first = account.grants[place.at].calls.0;
         account.first_vacated = Some(account.first_vacated.map_or(first, |it| it.min(first)));
     }
 

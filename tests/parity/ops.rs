@@ -34,6 +34,12 @@ pub(crate) enum Op {
     Reserve(Call, u64),
     /// Cancels one of the open charges if it is a reservation: its index, modulo their number.
     Cancel(usize),
+    /// Reserves a batch with at most this wait in ns.
+    ReserveBatch(List<Call>, u64),
+    /// Cancels one of the reservations of batches.
+    CancelBatch(usize),
+    /// Turns one of the reservations of batches into a receipt.
+    KeepBatch(usize),
     /// Turns an open reservation into a receipt.
     Keep(usize),
     /// Spends an estimate and keeps its receipt.

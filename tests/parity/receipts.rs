@@ -18,6 +18,12 @@ pub(crate) struct BatchReceipt {
 }
 
 impl BatchReceipt {
+    /// A receipt without permits.
+    pub(crate) fn of_places(receipt: Receipt, members: Vec<(Call, Option<Claim>)>) -> BatchReceipt {
+        let taken = vec![None; members.len()];
+        BatchReceipt { receipt, members, taken }
+    }
+
     /// Settles members at their estimates, which changes nothing.
     pub(crate) fn let_go(&mut self, is: impl Fn(&Option<Claim>) -> bool) {
         for (position, (call, claim)) in self.members.iter_mut().enumerate() {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use tollgate::batch::MemberMode;
 use tollgate::reserve::{Receipt, Reservation, ReserveError};
 
-use super::call::{Call, ONE};
+use super::call::{BatchCall, Call, ONE};
 use super::held::{Claim, NoPlace};
 use super::ledger::GrantId;
-use super::oracle::CallKind;
 use super::oracle::bucket::Rule;
+use super::oracle::{CallError, CallKind};
+use super::receipts::BatchReceipt;
 use super::run::{Checks, Machine};
 use super::spec::KNOWN;
 
@@ -22,6 +24,18 @@ pub(crate) struct Open {
     pub(crate) claim: Option<Claim>,
     granted: i128,
     grant: Option<GrantId>,
+}
+
+/// A reservation of a batch, and what the oracle and the ledger hold for each member.
+pub(crate) struct BatchPlace {
+    place: Reservation,
+    members: Vec<(Call, Option<Claim>, Option<GrantId>)>,
+}
+
+impl BatchPlace {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Option<Claim>> {
+        self.members.iter().map(|(_, claim, _)| claim)
+    }
 }
 
 enum OpenCharge {
@@ -38,6 +52,7 @@ fn reason(error: &ReserveError) -> Option<NoPlace> {
         ReserveError::NotInTime { needed } => Some(NoPlace::NotInTime(ns(needed))),
         ReserveError::TooFarAhead => Some(NoPlace::TooFarAhead),
         _ if error.is_never() => Some(NoPlace::Cost),
+        ReserveError::Wrong(error) if error.is_invalid_batch() => Some(NoPlace::Batch),
         _ => None,
     }
 }
@@ -155,6 +170,73 @@ impl Machine {
         Ok(())
     }
 
+    /// Reserves a batch, and keeps its places.
+    pub(crate) fn reserve_batch(&mut self, calls: &[Call], at_most: u64) -> Result<(), String> {
+        let calls: Vec<_> = calls.iter().map(|&call| (call, MemberMode::CheckAndSpend)).collect();
+        let calls = self.known(&calls);
+        let members: Vec<_> = calls.iter().filter_map(|it| self.member(it)).collect();
+        let place = self.limiter.batch(&members).reserve(Duration::from_nanos(at_most));
+        drop(members);
+        let is_valid = self.oracle.clone().batch(BatchCall::CheckAll, &calls);
+        let calls: Vec<Call> = calls.into_iter().map(|(call, _)| call).collect();
+        let expected = match is_valid {
+            Ok(_) => self.held.reserve_batch(&mut self.oracle, &calls, at_most.into()),
+            Err(CallError::Cost) => Err(NoPlace::Cost),
+            Err(CallError::Batch) => Err(NoPlace::Batch),
+        };
+        let found = match &place {
+            Ok(place) => Ok(place.wait().as_nanos() as i128),
+            Err(error) => Err(reason(error)),
+        };
+        let wanted = expected.as_ref().map(|(wait, _)| *wait).map_err(|&no| Some(no));
+        if found != wanted && self.checks == Checks::All {
+            return Err(format!("reserve {calls:?}: {found:?}, expected {wanted:?}"));
+        }
+        let Ok(place) = place else { return Ok(()) };
+        let granted = self.now() + place.wait().as_nanos() as i128;
+        let claims = expected.map_or_else(|_| vec![None; calls.len()], |(_, claims)| claims);
+        let members = calls.into_iter().zip(claims).map(|(call, claim)| {
+            let is_limited = self.oracle.enabled;
+            let grant = if is_limited { self.note_grant(call, granted, true) } else { None };
+            // The time in front of the place is vacant.
+            grant.into_iter().for_each(|grant| self.ledger.vacate(grant));
+            (call, claim, grant)
+        });
+        let members = members.collect();
+        self.places.push(BatchPlace { place, members });
+        Ok(())
+    }
+
+    /// Takes a reservation of a batch, unless an end of a member's override is near.
+    fn take_place(&mut self, at: usize) -> Option<BatchPlace> {
+        let at = at.checked_rem(self.places.len())?;
+        let is_near = self.places[at].claims().copied().flatten().any(|claim| {
+            claim.charge.and_then(|charge| charge.end).is_some_and(|end| self.is_near(end))
+        });
+        (!is_near).then(|| self.places.swap_remove(at))
+    }
+
+    pub(crate) fn cancel_batch(&mut self, at: usize) -> Result<(), String> {
+        let Some(BatchPlace { place, members }) = self.take_place(at) else { return Ok(()) };
+        let before: Vec<_> =
+            members.iter().map(|(call, ..)| self.reset_in((call.limit, call.id))).collect();
+        place.cancel();
+        for ((call, claim, grant), before) in members.into_iter().zip(before) {
+            let now = self.now();
+            self.held.cancel(&mut self.oracle, claim, now);
+            grant.into_iter().for_each(|grant| self.ledger.cancel(grant));
+            self.note_returned(call, (claim, before), call.cost.into())?;
+            self.one(CallKind::Check, call.of_nothing())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn keep_batch(&mut self, at: usize) {
+        let Some(BatchPlace { place, members }) = self.take_place(at) else { return };
+        let members = members.into_iter().map(|(call, claim, _)| (call, claim)).collect();
+        self.receipts.push(BatchReceipt::of_places(place.into_receipt(), members));
+    }
+
     /// Takes a charge that is held, if it is of the wanted kind, and no end of its override is near that is not known to the
     /// ns: one that changes nothing for the id.
     fn take(&mut self, at: usize, is_wanted: impl Fn(&OpenCharge) -> bool) -> Option<Open> {
@@ -197,7 +279,8 @@ impl Machine {
         let before = self.reset_in((open.call.limit, open.call.id));
         place.cancel();
         self.held.cancel(&mut self.oracle, open.claim, open.granted);
-        if let Some(grant) = open.grant.filter(|_| open.granted > self.now()) {
+        let is_vacant = open.claim.is_some_and(|claim| claim.leaves_vacant);
+        if let Some(grant) = open.grant.filter(|_| is_vacant || open.granted > self.now()) {
             self.ledger.cancel(grant);
         }
         self.note_returned(open.call, (open.claim, before), open.call.cost.into())?;

@@ -14,7 +14,6 @@ use tollgate::reload::{CarryOver, ReloadOptions};
 use tollgate::{Clock, Decision, Error, KeyedLimit, Limit, Limiter, Limits};
 
 use super::answers::{figures, folder, ns, options};
-use super::call::OF_FLOOR;
 use super::ends::{PutInPlace, terms_of};
 use super::held::{Claim, Held};
 use super::ledger::Ledger;
@@ -22,8 +21,9 @@ use super::ops::{Call, ONE, Op, call};
 use super::oracle::{Answer, CallError, CallKind, Oracle, Terms};
 use super::permits::Permits;
 use super::receipts::BatchReceipt;
-use super::returns::Open;
-use super::spec::{ADDRESSES, DENIES, FIRST_IDS, FLOOR, KNOWN, LARGEST_FACTOR, NETWORKS, Spec};
+use super::returns::{BatchPlace, Open};
+use super::several::leaving;
+use super::spec::{ADDRESSES, DENIES, FIRST_IDS, KNOWN, LARGEST_FACTOR, NETWORKS, Spec};
 use super::support::rules::scripted;
 
 /// A restored limiter's clock continues by the system's clock. The run then moves it to a whole multiple of
@@ -114,6 +114,7 @@ pub(crate) struct Machine {
     pub(crate) held: Held,
     /// The charges that callers of the limiter hold.
     pub(crate) open: Vec<Open>,
+    pub(crate) places: Vec<BatchPlace>,
     pub(crate) receipts: Vec<BatchReceipt>,
     pub(crate) permits: Permits,
     pub(crate) ledger: Ledger,
@@ -155,6 +156,7 @@ impl Machine {
             oracle: Oracle::new(terms, now),
             held: Held::default(),
             open: Vec::new(),
+            places: Vec::new(),
             receipts: Vec::new(),
             permits: Permits::default(),
             ledger: Ledger::default(),
@@ -193,6 +195,7 @@ impl Machine {
         let terms = &self.oracle.terms;
         let is_former = |claim: &Option<Claim>| claim.is_some_and(|it| terms.is_former(it.key.0));
         self.open.retain(|open| !is_former(&open.claim));
+        self.places.retain(|place| !place.claims().any(is_former));
         self.receipts.iter_mut().for_each(|receipt| receipt.let_go(is_former));
     }
 
@@ -269,6 +272,9 @@ impl Machine {
             Op::SettleMember(at, member, actual) => self.settle_member(*at, *member, *actual)?,
             Op::Reserve(call, at_most) => self.reserve(*call, *at_most)?,
             Op::Cancel(at) => self.cancel(*at)?,
+            Op::ReserveBatch(calls, at_most) => self.reserve_batch(&calls.0, *at_most)?,
+            Op::CancelBatch(at) => self.cancel_batch(*at)?,
+            Op::KeepBatch(at) => self.keep_batch(*at),
             Op::Keep(at) => self.keep(*at),
             Op::Block(limit, id, time) => self.block(*limit, *id, *time)?,
             Op::Unblock(limit, id) => self.unblock(*limit, *id)?,
@@ -433,6 +439,7 @@ impl Machine {
         (self.limiter, self.hand, (self.oracle, self.ledger)) = (limiter, hand, saved);
         // What callers hold belongs to the limiter before.
         (self.held, self.open, self.receipts) = (Held::default(), Vec::new(), Vec::new());
+        self.places = Vec::new();
         self.permits = Permits::default();
         self.base = self.oracle.now + elapsed;
         self.find_handles();
@@ -468,24 +475,6 @@ impl Machine {
         let now = self.oracle.now;
         let answer = answer.map(|answer| figures(&answer));
         Err(format!("{} at {now}: answer {answer:?}\n    expected {expected:?}", of()))
-    }
-}
-
-/// Makes a call that must leave units.
-fn leaving(handle: &KeyedLimit, kind: CallKind, call: Call) -> Result<Decision, Error> {
-    let id = KNOWN[call.limit].id(call.id);
-    let limit = match (call.leave, call.factor) {
-        (OF_FLOOR, ONE) => handle.priority(FLOOR)?,
-        (leave, ONE) => handle.leaving(leave),
-        (leave, factor) => {
-            let scaled = handle.scaled(Factor::from_millionths(factor));
-            if leave == OF_FLOOR { scaled.priority(FLOOR)? } else { scaled.leaving(leave) }
-        }
-    };
-    match kind {
-        CallKind::Spend => limit.spend(id, call.cost),
-        CallKind::Check => limit.check(id, call.cost),
-        _ => unreachable!("{kind:?} leaves no units"),
     }
 }
 

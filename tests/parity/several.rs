@@ -1,11 +1,13 @@
-//! Calls for several units or ids: partial grants, and spends of many ids.
+//! Calls for several units or ids: partial grants, spends of many ids, and calls that leave units.
 
 use tollgate::limit::Factor;
+use tollgate::{Decision, Error, KeyedLimit};
 
+use super::call::OF_FLOOR;
 use super::ops::{Call, ONE, call};
 use super::oracle::CallKind;
 use super::run::{Checks, Machine, is_charged};
-use super::spec::{KNOWN, List};
+use super::spec::{FLOOR, KNOWN, List};
 
 impl Machine {
     pub(crate) fn spend_up_to(&mut self, call: Call) -> Result<(), String> {
@@ -46,5 +48,23 @@ impl Machine {
             self.same(answer, expected, || format!("one of many: {}", KNOWN[limit].id(id)))?;
         }
         Ok(())
+    }
+}
+
+/// Makes a call that must leave units.
+pub(crate) fn leaving(handle: &KeyedLimit, kind: CallKind, call: Call) -> Result<Decision, Error> {
+    let id = KNOWN[call.limit].id(call.id);
+    let limit = match (call.leave, call.factor) {
+        (OF_FLOOR, ONE) => handle.priority(FLOOR)?,
+        (leave, ONE) => handle.leaving(leave),
+        (leave, factor) => {
+            let scaled = handle.scaled(Factor::from_millionths(factor));
+            if leave == OF_FLOOR { scaled.priority(FLOOR)? } else { scaled.leaving(leave) }
+        }
+    };
+    match kind {
+        CallKind::Spend => limit.spend(id, call.cost),
+        CallKind::Check => limit.check(id, call.cost),
+        _ => unreachable!("{kind:?} leaves no units"),
     }
 }

@@ -1,4 +1,4 @@
-//! A thousand waiters on one key: they are served in order, with two polls each, within the limit.
+//! Thousands of waiters on one key: they are served with two polls each, within the limit.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use tollgate::Bucket;
+use tollgate::batch::Batch;
 use tollgate::reserve::{Parking, Waiting};
 
 use super::virtual_time::{Task, World, run};
@@ -60,6 +61,39 @@ fn thousand_waiters_in_order_two_polls_each() {
     keeps_gcras_bound(5, MS, &admitted);
     let units: u64 = admitted.iter().map(|&(_, cost)| cost).sum();
     assert_eq!(world.now_ns(), (units - 5) * MS, "and not a nanosecond late");
+}
+
+/// Batches of two limits, each of whose members leaves a free time in front of its place now and then.
+#[test]
+fn herd_of_batches_two_polls_each() {
+    const BATCHES: usize = 4 * WAITERS;
+    let limits = [Limit::new(3, 1, ms(10)).unwrap(), Limit::new(9, 1, ms(4)).unwrap()];
+    let [a, b] = limits.each_ref().map(Limit::clone);
+    let (limiter, hand) =
+        support::limiter(support::limits(&[("A", a), ("B", b)]), Engine::LockFree);
+    let world = World::new(hand);
+    let [a, b] = ["A", "B"].map(|name| limiter.limit(name).unwrap());
+    let costs = |number: usize| [1 + number as u64 / 7 % 2, 1 + number as u64 / 5 % 6];
+    let all: Vec<_> = (0..BATCHES)
+        .map(costs)
+        .map(|[of_a, of_b]| [b.member("id").cost(of_b), a.member("id").cost(of_a)])
+        .collect();
+    let batches: Vec<_> = all.iter().map(|members| limiter.batch(members)).collect();
+    let wait = |batch| Task::new(Batch::until_allowed(batch, Duration::MAX, world.clone()));
+    let done = run(&world, batches.iter().map(wait).collect());
+    assert_eq!(done.len(), BATCHES);
+    assert!(done.iter().all(|(_, _, polls, receipt)| *polls <= 2 && receipt.is_ok()));
+    assert!(world.sleeps() < BATCHES as u64, "none sleeps twice");
+    for (at, limit) in limits.iter().enumerate() {
+        let admitted: Vec<_> =
+            done.iter().map(|&(number, at_ns, ..)| (at_ns, costs(number)[at])).collect();
+        keeps_the_bound(limit, &admitted);
+    }
+    // No batch was later than its limits made it: the slower one had no free unit, but for the rest in front of a place.
+    let units = |at: usize| (0..BATCHES).map(|number| costs(number)[at]).sum::<u64>();
+    let least = [(units(0) - 3) * 10 * MS, (units(1) - 9) * 4 * MS].into_iter().max().unwrap();
+    let taken = world.now_ns();
+    assert!(taken >= least && taken < least + least / 4, "{taken} ns, at least {least}");
 }
 
 /// Counts the polls of a future.

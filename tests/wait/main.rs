@@ -2,6 +2,7 @@
 
 #![cfg(not(tollgate_loom))]
 
+mod batch_meetings;
 mod batches;
 mod batches_found;
 mod dropped;

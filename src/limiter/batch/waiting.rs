@@ -11,9 +11,12 @@ use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::batch::prepared::{INLINE_MEMBERS, OF_SPEND};
 use crate::limiter::batch::{Batch, Member};
+use crate::limiter::reserve::claim::Claim;
 use crate::limiter::reserve::pending::{Next, PendingPlace};
 use crate::limiter::reserve::wanted::Wanted;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
+use crate::util::coverage::{self, Race};
+use crate::util::fault::{self, Fault};
 use crate::util::time::saturating_ns;
 
 impl Batch<'_> {
@@ -29,6 +32,7 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// A [`ReserveError`], at once, and nothing is charged. [`ReserveError::NoPlaces`] if a member's algorithm has no places.
+    /// [`ReserveError::NoRoom`] also if members share the bucket of ids without room, and need more than it ever holds.
     ///
     /// # Example
     ///
@@ -190,7 +194,13 @@ impl Batch<'_> {
                 from_ns = place.reservation.granted_at_ns.max(granted_ns);
                 place.reservation.granted_at_ns = from_ns;
                 taken.push(member, position, place);
-                if from_ns > granted_ns {
+                if from_ns > granted_ns && !fault::active(Fault::BatchPlacesApart) {
+                    coverage::hit(Race::PlaceTakenFirst);
+                    // A bucket that is named twice, and has had no limit before, would repeat this for ever.
+                    self.validate()?;
+                    if taken.is_above_shared_bucket() {
+                        return Err(ReserveError::NoRoom);
+                    }
                     continue 'again;
                 }
             }
@@ -242,6 +252,15 @@ impl<'m> TakenPlaces<'m> {
         }
         self.places.push(reservation);
         self.counted.push((member, counted));
+    }
+
+    /// Whether the last member's bucket is one that ids share in a full table, and all members in it need more than it ever
+    /// holds. Their places have no common time.
+    fn is_above_shared_bucket(&self) -> bool {
+        let shared = self.places.claims().last().and_then(Claim::shared_bucket);
+        let Some((shared, (_, (burst, _)))) = shared.zip(self.counted.last()) else { return false };
+        let others = self.places.claims().filter(|claim| claim.shared_bucket() == Some(shared));
+        others.map(Claim::cost).fold(0, u64::saturating_add) > *burst
     }
 
     fn into_reservation(mut self) -> Reservation {
@@ -343,5 +362,42 @@ fn take_places<'b>(
             Err(ReserveError::NoPlaces { .. }) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::core::places::steps;
+    use crate::limit::Limit;
+    use crate::limiter::Limiter;
+    use crate::limits::{IdFormat, Limits};
+
+    /// The steps in the trees of vacant places, for each waiter of a herd: each place of B leaves a free time in front of it.
+    /// Every second waiter goes away.
+    fn steps_of_a_waiter(waiters: u64) -> u64 {
+        let limit =
+            |burst, every_ms| Limit::new(burst, 1, Duration::from_millis(every_ms)).unwrap();
+        let limits = Limits::builder().limit("A", IdFormat::String, limit(1, 10)).unwrap();
+        let limits = limits.limit("B", IdFormat::String, limit(4, 3)).unwrap().build();
+        let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+        let members = [a.member("id"), b.member("id").cost(2)];
+        let batch = limiter.batch(&members);
+        steps::take();
+        let places: Vec<Reservation> =
+            (0..waiters).map(|_| batch.reserve(Duration::MAX).unwrap()).collect();
+        assert_eq!(places.last().unwrap().wait(), Duration::from_millis(10 * (waiters - 1)));
+        places.into_iter().step_by(2).for_each(Reservation::cancel);
+        steps::take() / waiters
+    }
+
+    #[test]
+    fn herd_of_batches_takes_linear_time() {
+        let [few, many] = [250, 2_000].map(steps_of_a_waiter);
+        println!("{few} steps each of 250 waiters, {many} each of 2,000");
+        assert!(few > 20, "the places are in the trees");
+        assert!(many < 2 * few, "{few} {many}");
     }
 }

@@ -24,7 +24,7 @@ use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
 use crate::limits::{Applying, Id, Limits, Scratch, encode};
 use crate::observe::tally::Tally;
-use crate::store::key::{Key, KeyRef, LimitTag};
+use crate::store::key::{Key, KeyRef, LimitIndex, LimitTag};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
@@ -347,6 +347,11 @@ impl Claim {
     /// The member's position in its batch; 0 for a call for one limit.
     pub(crate) fn position(&self) -> usize {
         if self.position == Claim::ALONE { 0 } else { self.position as usize }
+    }
+
+    /// The limit whose bucket of ids without room was charged, if it was.
+    pub(crate) fn shared_bucket(&self) -> Option<LimitIndex> {
+        (self.to == ChargedTo::Overflow).then(|| self.key.as_ref().limit)
     }
 
     /// Returns the charge, if something was charged.

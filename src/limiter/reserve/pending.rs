@@ -1,10 +1,12 @@
 //! Defines the place of a caller that waits.
 
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ahash::RandomState;
 
+use crate::limiter::reserve::claim::Claim;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::reservation::Reservation;
 use crate::util::time::share_of;
@@ -42,6 +44,12 @@ impl PendingPlace {
             Some(first) => first.others.push(place),
             none => *none = Some(place),
         }
+    }
+
+    /// The claims of all members.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        let places = self.place.iter().flat_map(|first| iter::once(first).chain(&first.others));
+        places.filter_map(|place| place.charged.as_ref().map(|(_, claim)| claim))
     }
 
     /// Returns the place, which is not cancelled any more.

@@ -194,8 +194,9 @@ impl Reservation {
 
     /// Cancels the reservation.
     ///
-    /// * If its time has come, its units are returned, as by a [settlement](Receipt::settle) to 0; those of a batch's place, and of
-    ///   one that was vacant before, as if its time had not come.
+    /// * If its time has come, it is a spend: its units are returned, as by a [settlement](Receipt::settle) to 0, and later calls
+    ///   may use them before the reservations behind it. A place of a batch, and one that was vacant before, may be in front of
+    ///   charges that were made earlier: it is cancelled as if its time had not come.
     /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
     /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
