@@ -28,7 +28,8 @@ use crate::limiter::Limiter;
 use crate::limiter::batch::Member;
 use crate::observe::rejections::RejectionKind;
 
-/// The number of limits' decisions that an outcome stores without an allocation of their own.
+/// The number of limits' decisions that are stored until the response without an allocation. More would make the future
+/// larger, which is copied several times.
 const INLINE_DECISIONS: usize = 2;
 
 /// A layer's rules, and the fields of its responses.
@@ -42,7 +43,7 @@ pub(crate) struct Rules {
     pub(crate) lists: PolicyListCache,
 }
 
-/// The limits' decision on a request, stored until its response comes. It is boxed, because futures are moved several times.
+/// The limits' decision on a request, stored until its response comes.
 pub(crate) struct RequestOutcome {
     decision: Decision,
     pub(crate) limits: SmallVec<[LimitDecision; INLINE_DECISIONS]>,
@@ -54,7 +55,7 @@ pub(crate) struct RequestOutcome {
 }
 
 /// The decision on a request, with the outcome if its response depends on it; or why the request is rejected.
-pub(crate) type Asked = Result<(Decision, Option<Box<RequestOutcome>>), Rejection>;
+pub(crate) type Asked = Result<(Decision, Option<RequestOutcome>), Rejection>;
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch.
@@ -159,10 +160,10 @@ impl Rules {
         &self,
         decision: Decision,
         recorded: Option<LimitDecision>,
-    ) -> (Decision, Option<Box<RequestOutcome>>) {
+    ) -> (Decision, Option<RequestOutcome>) {
         // A shadow limit is not shown to clients.
         let Some(recorded) = recorded else { return (Decision::UNLIMITED, None) };
-        let mut outcome = Box::new(self.outcome(decision));
+        let mut outcome = self.outcome(decision);
         outcome.limits.push(recorded);
         (decision, Some(outcome))
     }
@@ -184,10 +185,9 @@ impl Rules {
             outcome.limits.clear();
         }
         let is_needed = is_shown || outcome.charges.is_some() || outcome.held.is_some();
-        Ok((decision, is_needed.then(|| Box::new(outcome))))
+        Ok((decision, is_needed.then_some(outcome)))
     }
 
-    #[inline]
     pub(crate) fn outcome(&self, decision: Decision) -> RequestOutcome {
         let at = if self.fields.all.needs_time() { SystemTime::now() } else { UNIX_EPOCH };
         RequestOutcome { at, ..RequestOutcome::new(decision) }
@@ -321,7 +321,6 @@ pub(crate) fn rejection_for(error: Error, matched: &[MatchedRule<'_, '_>]) -> Re
 
 impl RequestOutcome {
     /// Makes the outcome in which no limit is shown.
-    #[inline]
     pub(crate) fn new(decision: Decision) -> RequestOutcome {
         let (limits, charges, held) = (SmallVec::new(), None, None);
         RequestOutcome { decision, limits, charges, held, at: UNIX_EPOCH }

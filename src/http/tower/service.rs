@@ -86,7 +86,7 @@ pin_project! {
         Inner {
             #[pin]
             future: F,
-            outcome: Option<(Box<RequestOutcome>, Arc<LayerState>)>,
+            outcome: Option<(RequestOutcome, Arc<LayerState>)>,
             on_response: Option<Box<OnResponse>>,
         },
         Answered { response: Option<Box<Response<Bytes>>> },
@@ -151,7 +151,7 @@ impl<S> RateLimit<S> {
                         *decision = decision.waiting_longer(by);
                         outcome.iter_mut().for_each(|outcome| outcome.wait_longer(by));
                     }
-                    let response = state.deny(*decision, outcome.as_deref(), on_response, &parts);
+                    let response = state.deny(*decision, outcome.as_ref(), on_response, &parts);
                     self.release();
                     return answered(response);
                 }
@@ -163,7 +163,7 @@ impl<S> RateLimit<S> {
             }
         } else {
             let report = match &asked {
-                Ok((decision, outcome)) => state.report(*decision, outcome.as_deref()),
+                Ok((decision, outcome)) => state.report(*decision, outcome.as_ref()),
                 Err(rejection) => Report { outcome: Err(rejection.clone()), violated: Vec::new() },
             };
             state.insert_report(report, &mut parts);
@@ -200,7 +200,7 @@ fn is_done(asked: &Asked) -> bool {
 #[cold]
 fn with_outcome(asked: Asked) -> Asked {
     let (decision, outcome) = asked?;
-    Ok((decision, outcome.or_else(|| Some(Box::new(RequestOutcome::new(decision))))))
+    Ok((decision, outcome.or_else(|| Some(RequestOutcome::new(decision)))))
 }
 
 impl LayerState {
@@ -355,7 +355,7 @@ impl LayerState {
 
 fn served<F>(
     future: F,
-    outcome: Option<(Box<RequestOutcome>, Arc<LayerState>)>,
+    outcome: Option<(RequestOutcome, Arc<LayerState>)>,
     on_response: Option<Box<OnResponse>>,
 ) -> ResponseFuture<F> {
     ResponseFuture { state: State::Inner { future, outcome, on_response } }

@@ -242,20 +242,20 @@ impl Rules {
         let mut outcome = self.outcome(decision);
         self.look_at_each(&matched, &mut outcome)?;
         outcome.refuse(decision);
-        Ok((outcome.decision(), Some(Box::new(outcome))))
+        Ok((outcome.decision(), Some(outcome)))
     }
 
     /// Adds what learns from the response to the outcome of a request that goes on.
     fn learning(
         &self,
-        (decision, outcome): (Decision, Option<Box<RequestOutcome>>),
+        (decision, outcome): (Decision, Option<RequestOutcome>),
         learner: &Arc<Learner>,
         learns: Vec<LearnedCharge>,
-    ) -> (Decision, Option<Box<RequestOutcome>>) {
+    ) -> (Decision, Option<RequestOutcome>) {
         if learns.is_empty() || !decision.allowed() {
             return (decision, outcome);
         }
-        let mut outcome = outcome.unwrap_or_else(|| Box::new(RequestOutcome::new(decision)));
+        let mut outcome = outcome.unwrap_or_else(|| RequestOutcome::new(decision));
         let held = outcome.held.get_or_insert_with(|| Box::new(HeldByRequest::new()));
         held.learning = learner.begin(&self.limiter, learns);
         (decision, Some(outcome))
@@ -266,7 +266,7 @@ impl Rules {
         &self,
         matched: &[MatchedRule<'_, '_>],
         mut receipt: Receipt,
-    ) -> Asked {
+    ) -> Result<(Decision, Option<RequestOutcome>), Rejection> {
         let mut outcome = self.outcome(Decision::UNLIMITED);
         outcome.held = holder_for(matched.iter().map(|one| one.rule));
         if self.records_allowed {
@@ -292,7 +292,7 @@ impl Rules {
         let decision = outcome.decision();
         let is_needed =
             !outcome.limits.is_empty() || outcome.charges.is_some() || outcome.held.is_some();
-        Ok((decision, is_needed.then(|| Box::new(outcome))))
+        Ok((decision, is_needed.then_some(outcome)))
     }
 
     /// Records the present decision of each limit, and the strictest of them.

@@ -88,7 +88,7 @@ impl Rules {
         &self,
         DecidedBatch { decision, members }: DecidedBatch,
         applied: &mut [Applied],
-    ) -> (Decision, Option<Box<RequestOutcome>>) {
+    ) -> (Decision, Option<RequestOutcome>) {
         let mut outcome = self.outcome(decision);
         if decision.allowed() {
             outcome.held = holder_for(applied.iter().map(|it| &self.rules[it.position]));
@@ -124,7 +124,7 @@ impl Rules {
         // A shadow limit is not shown to clients.
         let is_needed = !outcome.limits.is_empty() || outcome.charges.is_some();
         let is_needed = is_needed || outcome.held.is_some();
-        (decision, is_needed.then(|| Box::new(outcome)))
+        (decision, is_needed.then_some(outcome))
     }
 }
 
