@@ -63,12 +63,31 @@ impl Rules {
     pub(crate) fn ask(&self, parts: &Parts) -> Asked {
         match &*self.rules {
             [_] if self.exemptions.contain(parts) => Ok((Decision::UNLIMITED, None)),
+            [rule] if rule.is_plain() && !self.records_allowed => self.ask_plain(rule, parts),
             [rule] if !rule.keeps() => match rule.who(parts)? {
                 None => Ok((Decision::UNLIMITED, None)),
                 Some(who) => self.ask_one(&self.matched(0, rule, who, parts)),
             },
             rules => self.ask_matching(rules, parts),
         }
+    }
+
+    /// Charges the one rule of a layer without fields on allowed requests.
+    #[inline]
+    fn ask_plain(&self, rule: &ActiveRule, parts: &Parts) -> Asked {
+        let who = match rule.call_who(parts) {
+            Who::NoLimit => return Ok((Decision::UNLIMITED, None)),
+            Who::Refused(rejection) => return Err(rejection),
+            who => who,
+        };
+        if let Who::Id(id) | Who::OfServer(id) = who {
+            let decision = rule.limit().spend(id, 1);
+            return match decision {
+                Ok(decision) if decision.allowed() => Ok((decision, None)),
+                decision => self.record_or_reject(&self.matched(0, rule, who, parts), decision),
+            };
+        }
+        self.ask_one(&self.matched(0, rule, who, parts))
     }
 
     fn ask_matching(&self, rules: &[ActiveRule], parts: &Parts) -> Asked {
@@ -124,11 +143,20 @@ impl Rules {
         {
             return Ok(self.shown(decision, recorded));
         }
-        let decision = one.rule.limit().scaled(one.factor).spend(one.id(), one.cost);
-        let decision = decision.map_err(|error| rejection_for(error, std::slice::from_ref(one)))?;
-        if !self.is_shown(&decision) {
-            return Ok((decision, None));
+        match one.rule.limit().scaled(one.factor).spend(one.id(), one.cost) {
+            Ok(decision) if !self.is_shown(&decision) => Ok((decision, None)),
+            decision => self.record_or_reject(one, decision),
         }
+    }
+
+    /// Records a decision that is shown, or makes the rejection for an error.
+    #[inline(never)]
+    fn record_or_reject(
+        &self,
+        one: &MatchedRule<'_, '_>,
+        decision: Result<Decision, Error>,
+    ) -> Asked {
+        let decision = decision.map_err(|error| rejection_for(error, std::slice::from_ref(one)))?;
         let recorded = self.record_after(one, decision)?;
         Ok(self.shown(decision, recorded))
     }

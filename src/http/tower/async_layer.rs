@@ -32,6 +32,7 @@ pub struct AsyncRateLimitLayer {
 pub(crate) type Ask = Arc<dyn Fn(&Arc<LayerState>, &Parts) -> AskedLater + Send + Sync>;
 
 /// The limits' answer, now or later.
+#[expect(clippy::large_enum_variant, reason = "its caller matches it at once")]
 pub(crate) enum AskedLater {
     Now(Asked),
     Later(Pin<Box<dyn Future<Output = Asked> + Send>>),

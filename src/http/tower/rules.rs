@@ -317,6 +317,8 @@ pub(crate) struct ActiveRule {
     keeps: bool,
     /// Whether the rule's member of a batch has a mode or a priority.
     has_terms: bool,
+    /// Whether a request is an id and a cost of 1, and nothing of it is kept.
+    is_plain: bool,
     pub(crate) policies: PolicyCache,
 }
 
@@ -353,7 +355,13 @@ impl ActiveRule {
         rule.check_floor()?;
         let has_terms = rule.is_soft || rule.floor.is_some();
         let keeps = rule.holds || has_terms || rule.refunds.is_some() || rule.refunds_denials;
-        Ok(ActiveRule { rule, keeps, has_terms, policies })
+        let is_plain = !keeps
+            && rule.routes.is_empty()
+            && rule.applies.is_none()
+            && rule.cost.is_none()
+            && rule.factor.is_none()
+            && rule.partition.is_none();
+        Ok(ActiveRule { rule, keeps, has_terms, is_plain, policies })
     }
 
     pub(crate) fn limit(&self) -> &KeyedLimit {
@@ -383,11 +391,21 @@ impl ActiveRule {
         if !routes::applies(&self.rule.routes, parts)? {
             return Ok(None);
         }
-        match (self.rule.who)(parts) {
+        match self.call_who(parts) {
             Who::NoLimit => Ok(None),
             Who::Refused(rejection) => Err(rejection),
             who => Ok(Some(who)),
         }
+    }
+
+    #[inline]
+    pub(crate) fn call_who<'a>(&self, parts: &'a Parts) -> Who<'a> {
+        (self.rule.who)(parts)
+    }
+
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     pub(crate) fn cost(&self, parts: &Parts) -> u64 {
