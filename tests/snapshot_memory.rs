@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use forged::{File, FrameKind};
+use full_size::full_size;
 use tollgate::options::Engine;
 use tollgate::snapshot::Restored;
 use tollgate::{Error, IdFormat, Limit, Limiter, LimiterOptions, Limits};
@@ -88,7 +89,7 @@ fn files_of_a_limiter() {
         (Engine::LockFree, 200_000, 8),
         (Engine::Exact, 200_000, 8),
     ];
-    for &(engine, keys, digits) in full_size::full_size(&cases[..2], &cases) {
+    for &(engine, keys, digits) in full_size(&cases[..2], &cases) {
         let limiter =
             Limiter::with_options(limits(), LimiterOptions::default().engine(engine)).unwrap();
         let a = limiter.limit("A").unwrap();
@@ -115,7 +116,7 @@ fn files_of_a_limiter() {
 fn empty_and_repeated_limit_names_are_damage() {
     let damaged = "120: the file is damaged from here on";
     let nothing = |file: &mut File| {
-        file.limits((0..2_000_000).map(|_| (String::new(), "")));
+        file.limits((0..full_size(500_000, 2_000_000)).map(|_| (String::new(), "")));
         file.end(0);
     };
     assert_eq!(refused(nothing), damaged);
@@ -135,7 +136,7 @@ fn empty_and_repeated_limit_names_are_damage() {
     }
     // A repeated name of a known limit.
     let again = |file: &mut File| {
-        file.limits((0..1_000_000).map(|_| ("A".to_owned(), "string")));
+        file.limits((0..full_size(300_000, 1_000_000)).map(|_| ("A".to_owned(), "string")));
         file.end(0);
     };
     assert_eq!(refused(again), damaged);

@@ -35,7 +35,7 @@ use harness::all;
 use run::{Checks, On};
 
 /// Operations on each engine if `PARITY_OPS` is not set.
-const FEW_OPS: usize = 60_000;
+const FEW_OPS: usize = 30_000;
 
 fn exact(on: On) {
     let run = |start: &run::Start, ops: &[ops::Op]| run::run(on, Checks::All, start, ops).err();
@@ -75,7 +75,7 @@ fn full_tables_keep_the_bound() {
 fn bound_reports_unit_that_returns_twice() {
     for on in [On::LockFree, On::Exact] {
         let mut found = 0;
-        let seeds = support::full_size(150, 400);
+        let seeds = support::full_size(80, 400);
         for seed in 0..seeds {
             let (start, ops) = generate::any_of_rates(seed);
             let run = |checks| run::run(on, checks, &start, &ops);

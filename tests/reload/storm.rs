@@ -14,7 +14,7 @@ use super::support::{
 /// More reloads than the lowest bits of a limit tag tell apart.
 #[test]
 fn many_reloads_keep_buckets_and_memory() {
-    in_own_process(|| reload_often(full_size(1_000, 5_000)));
+    in_own_process(|| reload_often(full_size(400, 5_000)));
 }
 
 fn reload_often(times: u64) {

@@ -15,6 +15,7 @@ use super::support::{ENGINES, full_size, hourly, in_own_process, limits};
 fn nothing_is_lost_or_won_beside_traffic() {
     const KEYS: usize = 300;
     const MOST: u64 = 40;
+    let rounds = full_size(60, 200);
     for engine in ENGINES {
         let (clock, _hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
@@ -43,7 +44,7 @@ fn nothing_is_lost_or_won_beside_traffic() {
                 });
             }
             let mut reloads = 0;
-            for round in 0..200 {
+            for round in 0..rounds {
                 // 40 units stay 40: each takes as long as before, ten times as long, or a tenth.
                 let period = [3600, 36_000, 360][round % 3];
                 let limit =
@@ -53,7 +54,7 @@ fn nothing_is_lost_or_won_beside_traffic() {
             stop.store(true, Ordering::Relaxed);
             reloads
         });
-        assert_eq!(reloads, 199, "the first says what was");
+        assert_eq!(reloads, rounds as u64 - 1, "the first says what was");
         let handle = limiter.limit("A").unwrap();
         for (key, admitted) in admitted.iter().enumerate() {
             let left = handle.check(format!("id {key}").as_str(), 0).unwrap().remaining().unwrap();
@@ -96,7 +97,7 @@ fn batches_beside_reloads_are_all_or_nothing() {
             };
             let spenders: Vec<_> =
                 made.iter().map(|made| scope.spawn(move || spend(made))).collect();
-            for round in 0..100 {
+            for round in 0..full_size(40, 100) {
                 let seconds = [5_000_000, 10_000_000][round % 2];
                 limiter.reload_with(of(seconds), CarryOver::Units).unwrap();
                 // A batch that lasts over two reloads is not rolled back (docs/internals/reload.md).
@@ -180,15 +181,15 @@ fn reloads_leave_no_memory_behind() {
 }
 
 fn reload_beside_known_keys() {
-    const KEYS: u64 = 100_000;
+    let keys: u64 = full_size(20_000, 100_000);
     /// More threads than processors: some stall in a call while a reload runs.
     const SPENDERS: u64 = 8;
-    const ROUNDS: usize = 20;
+    let rounds: usize = full_size(9, 20);
     let (limiter, _hand) =
         super::support::limiter(limits(&[("A", hourly(1000))]), Engine::LockFree);
     let handle = limiter.limit("A").unwrap();
     let spend = |key: u64| assert!(handle.spend(key.to_string().as_str(), 1).unwrap().allowed());
-    (0..KEYS).for_each(spend);
+    (0..keys).for_each(spend);
     let grown = limiter.stats();
     let (stop, most) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let mut peaks = Vec::new();
@@ -197,14 +198,14 @@ fn reload_beside_known_keys() {
             let (limiter, handle) = (&limiter, &handle);
             scope.spawn(move || {
                 for key in (first..).step_by(17).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                    let _ = handle.spend((key % KEYS).to_string().as_str(), 1);
+                    let _ = handle.spend((key % keys).to_string().as_str(), 1);
                     if key % 16 == 0 {
                         most.fetch_max(limiter.stats().bytes, Ordering::Relaxed);
                     }
                 }
             });
         }
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let limit = hourly([2000, 1000][round % 2]);
             assert!(limiter.reload(limits(&[("A", limit)])).unwrap().changed);
             peaks.push(most.swap(0, Ordering::Relaxed).max(limiter.stats().bytes));
@@ -212,10 +213,10 @@ fn reload_beside_known_keys() {
         stop.store(true, Ordering::Relaxed);
     });
     let reloaded = limiter.stats();
-    assert_eq!(reloaded.cells, KEYS as usize);
-    assert!(reloaded.migrations > grown.migrations + 20 * 100, "{reloaded:?}");
+    assert_eq!(reloaded.cells, keys as usize);
+    assert!(reloaded.migrations > grown.migrations + 100 * rounds as u64, "{reloaded:?}");
     // A reload does not wait for ever for a thread that the machine keeps from running. So the median counts.
     peaks.sort_unstable();
-    assert!(4 * peaks[ROUNDS / 2] <= 5 * grown.bytes, "{grown:?}, {peaks:?} bytes beside reloads");
+    assert!(4 * peaks[rounds / 2] <= 5 * grown.bytes, "{grown:?}, {peaks:?} bytes beside reloads");
     assert!(2 * reloaded.bytes <= 3 * grown.bytes, "{grown:?}, then {reloaded:?}");
 }

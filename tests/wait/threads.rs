@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn settlements_of_one_hot_key_are_all_returned() {
-    const CALLS: u64 = 30_000;
+    let calls: u64 = support::full_size(5_000, 30_000);
     for engine in ENGINES {
         for limit in support::limits_of_all(1_000_000, Duration::from_secs(1)) {
             let handle = limiter_on(&limit, Clock::manual().0, engine).limit("Own").unwrap();
@@ -14,7 +14,7 @@ fn settlements_of_one_hot_key_are_all_returned() {
             std::thread::scope(|scope| {
                 for _ in 0..8 {
                     scope.spawn(|| {
-                        for _ in 0..CALLS {
+                        for _ in 0..calls {
                             let (_, receipt) = handle.spend_estimate("id", 2).unwrap();
                             let _ = receipt.unwrap().settle(1);
                         }
@@ -22,7 +22,7 @@ fn settlements_of_one_hot_key_are_all_returned() {
                 }
             });
             let left = handle.check("id", 0).unwrap().remaining().unwrap();
-            assert_eq!(full - left, 8 * CALLS, "{engine:?} {limit:?}");
+            assert_eq!(full - left, 8 * calls, "{engine:?} {limit:?}");
         }
     }
 }
@@ -31,7 +31,7 @@ fn settlements_of_one_hot_key_are_all_returned() {
 fn cancelled_places_of_many_threads_all_go_back() {
     let limit = Limit::new(1, 1, Duration::from_secs(1)).unwrap();
     for engine in ENGINES {
-        for _ in 0..1000 {
+        for _ in 0..support::full_size(150, 1000) {
             let handle = limiter_on(&limit, Clock::manual().0, engine).limit("Own").unwrap();
             assert!(handle.spend("id", 1).unwrap().allowed());
             let begin = Barrier::new(3);

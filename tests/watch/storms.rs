@@ -64,7 +64,7 @@ fn leave_no_memory_behind() {
 }
 
 fn reload_often() {
-    let reloads = support::full_size(300, 1_000);
+    let reloads = support::full_size(100, 1_000);
     let site = Site::new();
     let overrides: String = (0..200)
         .map(|user| format!("PerUser:{user}: {{burst: {}, count: 1, period: 1s}}\n", user + 1))

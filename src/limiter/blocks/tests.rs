@@ -414,7 +414,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::full_size::full_size(100, 400)))]
+    #![proptest_config(ProptestConfig::with_cases(crate::full_size::full_size(40, 400)))]
 
     #[test]
     fn blocks_change_decisions_and_no_bucket(
