@@ -378,6 +378,12 @@ impl Decision {
         Decision { verdict, left: 0, unit: self.unit.max(1), retry_in_ns, ..self }
     }
 
+    /// Returns the remaining units and the time until the bucket is full.
+    #[cfg(feature = "http")]
+    pub(crate) fn left_and_reset_ns(&self) -> (u64, u64) {
+        (self.remaining().unwrap_or(0), self.reset_in_ns)
+    }
+
     /// Turns a decision into a refund's: in place of a denial it says that nothing was refunded.
     #[inline]
     pub(crate) fn of_refund(mut self) -> Decision {

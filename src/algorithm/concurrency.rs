@@ -10,6 +10,7 @@
 //! and a bucket is also dropped if a reload or the end of an override lifts its limit. The next word of the key begins a new
 //! epoch, so a permit from before changes nothing in it. Time does not matter.
 
+use crate::algorithm::built_in::BuiltIn;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::demand::Demand;
 use crate::algorithm::{Algorithm, Outcome};
@@ -96,8 +97,8 @@ impl Concurrency {
         (is_same && left != before.permits).then(|| InFlight { permits: left, ..before }.word())
     }
 
-    /// See [`Rule::charge_mark`](crate::algorithm::rule::Rule::charge_mark).
-    pub(crate) fn charge_mark(word: u64) -> ChargeMark {
+    /// The mark of a charge that wrote `word`: the bucket's epoch.
+    pub(crate) fn mark(word: u64) -> ChargeMark {
         ChargeMark(InFlight::from_word(word).epoch)
     }
 }
@@ -108,7 +109,7 @@ impl Algorithm for Concurrency {
     }
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let released = Concurrency::released(word, cost, Concurrency::charge_mark(word));
+        let released = Concurrency::released(word, cost, Concurrency::mark(word));
         let after = self.spend(released.unwrap_or(word), now_ns, 0).decision;
         let left = (after.remaining().unwrap_or(0), 1);
         let permits = InFlight::from_word(released.unwrap_or(word)).permits;
@@ -134,5 +135,47 @@ impl Algorithm for Concurrency {
 
     fn name(&self) -> &'static str {
         Concurrency::NAME
+    }
+}
+
+impl BuiltIn for Concurrency {
+    fn charge_mark(&self, word: u64) -> ChargeMark {
+        Concurrency::mark(word)
+    }
+
+    fn returned(&self, word: u64, _now_ns: u64, units: u64, charge: ChargeMark) -> Option<u64> {
+        Concurrency::released(word, units, charge)
+    }
+
+    fn undone(&self, word: u64, change: (u64, u64), _times: (u64, u64)) -> Option<u64> {
+        let [before, after] = [change.0, change.1].map(InFlight::from_word);
+        let permits = after.permits.saturating_sub(before.permits);
+        Concurrency::released(word, permits, ChargeMark(after.epoch))
+    }
+
+    /// What is in flight has no debt.
+    fn owe(&self, _word: u64, _now_ns: u64, _cost: u64, _max_debt: u64) -> Option<u64> {
+        None
+    }
+
+    fn available(&self, word: u64, _now_ns: u64) -> u64 {
+        u64::from(self.max).saturating_sub(InFlight::from_word(word).permits)
+    }
+
+    fn kept_until_ns(&self, _word: u64) -> u64 {
+        0
+    }
+
+    fn fills_in_ns(&self) -> u64 {
+        self.retry_after_ns
+    }
+
+    fn fills_slower_by_factor(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "http")]
+    fn next_unit_ns(&self, decision: &Decision) -> u64 {
+        decision.left_and_reset_ns().1
     }
 }

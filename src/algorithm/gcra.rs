@@ -4,6 +4,7 @@
 //! is full again. `now_ns` is from 1 to [`MAX_NOW_NS`], and a burst offset is at most 2^62 ns. So a TAT that is written
 //! is at most 2^63 - 1, and no sum below wraps.
 
+use crate::algorithm::built_in::BuiltIn;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
@@ -32,10 +33,10 @@ impl Gcra {
         self.burst
     }
 
-    /// See [`Rule::charge_mark`](crate::algorithm::rule::Rule::charge_mark).
+    /// The mark of every charge: the interval, which a reload may change.
     #[inline]
-    pub(crate) fn charge_mark(&self) -> ChargeMark {
-        ChargeMark(self.emission_interval_ns())
+    pub(crate) fn mark(&self) -> ChargeMark {
+        ChargeMark(self.emission_interval_ns)
     }
 
     pub(crate) fn emission_interval_ns(&self) -> u64 {
@@ -56,17 +57,6 @@ impl Gcra {
     #[inline]
     fn units(&self, left_ns: u64) -> (u64, u64) {
         (left_ns, self.emission_interval_ns)
-    }
-
-    /// Returns the time until one unit more than `remaining` is there, if the bucket is full in `reset_in_ns`.
-    #[cfg(feature = "http")]
-    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
-        // The units that still lack when the next one is there.
-        let lacking = self.burst.saturating_sub(remaining).saturating_sub(1);
-        let from_then_ns = self.emission_interval_ns.saturating_mul(lacking);
-        let next_ns = reset_in_ns.saturating_sub(from_then_ns);
-        // With units left it is at most the time of one. Without, the bucket may owe more: by a clock that has gone back.
-        if remaining > 0 { next_ns.min(self.emission_interval_ns) } else { next_ns }
     }
 
     /// Computes the charge of `cost` units, at most the burst.
@@ -111,18 +101,6 @@ impl Gcra {
     pub(crate) fn lowered(tat_ns: u64, now_ns: u64, by_ns: u64) -> Option<u64> {
         let lowered_ns = tat_ns.saturating_sub(by_ns).max(now_ns);
         (lowered_ns < tat_ns).then_some(lowered_ns)
-    }
-
-    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond empty. Returns the
-    /// new TAT, or `None` if it does not change.
-    pub(crate) fn owe(&self, tat_ns: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let base_ns = now_ns.max(tat_ns);
-        // A limit's own `max_debt` does not saturate: it was checked. Under a factor it may.
-        let debt_ns = self.emission_interval_ns.saturating_mul(max_debt);
-        let max_ns = (now_ns + self.burst_offset_ns).saturating_add(debt_ns).min(MAX_TAT_NS);
-        let increment_ns = self.emission_interval_ns.saturating_mul(cost);
-        let owed_ns = base_ns.saturating_add(increment_ns).min(max_ns);
-        (owed_ns > base_ns).then_some(owed_ns)
     }
 
     /// Charges `cost` units, from 1 to the burst, at the earliest time behind all earlier charges. `None` if that time is
@@ -209,6 +187,64 @@ impl Algorithm for Gcra {
 
     fn name(&self) -> &'static str {
         Gcra::NAME
+    }
+}
+
+impl BuiltIn for Gcra {
+    #[inline]
+    fn charge_mark(&self, _word: u64) -> ChargeMark {
+        self.mark()
+    }
+
+    fn returned(&self, tat_ns: u64, now_ns: u64, units: u64, charge: ChargeMark) -> Option<u64> {
+        Gcra::lowered(tat_ns, now_ns, charge.0.saturating_mul(units))
+    }
+
+    fn undone(
+        &self,
+        tat_ns: u64,
+        (before_ns, after_ns): (u64, u64),
+        (charged_ns, now_ns): (u64, u64),
+    ) -> Option<u64> {
+        Gcra::lowered(tat_ns, now_ns, after_ns.saturating_sub(before_ns.max(charged_ns)))
+    }
+
+    fn owe(&self, tat_ns: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let base_ns = now_ns.max(tat_ns);
+        // A limit's own `max_debt` does not saturate: it was checked. Under a factor it may.
+        let debt_ns = self.emission_interval_ns.saturating_mul(max_debt);
+        let max_ns = (now_ns + self.burst_offset_ns).saturating_add(debt_ns).min(MAX_TAT_NS);
+        let increment_ns = self.emission_interval_ns.saturating_mul(cost);
+        let owed_ns = base_ns.saturating_add(increment_ns).min(max_ns);
+        (owed_ns > base_ns).then_some(owed_ns)
+    }
+
+    fn available(&self, tat_ns: u64, now_ns: u64) -> u64 {
+        self.spend(tat_ns, now_ns, 0).decision.remaining().unwrap_or(u64::MAX)
+    }
+
+    fn kept_until_ns(&self, _tat_ns: u64) -> u64 {
+        0
+    }
+
+    fn fills_in_ns(&self) -> u64 {
+        self.burst_offset_ns
+    }
+
+    /// The word is the time at which the bucket is full.
+    fn fills_slower_by_factor(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "http")]
+    fn next_unit_ns(&self, decision: &Decision) -> u64 {
+        let (remaining, reset_in_ns) = decision.left_and_reset_ns();
+        // The units that still lack when the next one is there.
+        let lacking = self.burst.saturating_sub(remaining).saturating_sub(1);
+        let from_then_ns = self.emission_interval_ns.saturating_mul(lacking);
+        let next_ns = reset_in_ns.saturating_sub(from_then_ns);
+        // With units left it is at most the time of one. Without, the bucket may owe more: by a clock that has gone back.
+        if remaining > 0 { next_ns.min(self.emission_interval_ns) } else { next_ns }
     }
 }
 

@@ -3,6 +3,8 @@
 //! The word is the time of the last drip and the units in the bucket. The bound: in any interval of length t, at most
 //! `size + drip_size * ceil(t / drip_rate)` units.
 
+use crate::algorithm::built_in::BuiltIn;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
@@ -68,24 +70,6 @@ impl LeakyBucket {
         let waited_ms = level.now_ms - level.last_drip_ms;
         let drip_ms = drips.saturating_mul(self.drip_rate_ms).saturating_sub(waited_ms);
         ms_to_ns(drip_ms.saturating_add(level.ahead_ms))
-    }
-
-    /// Returns the time until the next drip, if `remaining` units remain and the bucket is empty in `reset_in_ns`. The bucket
-    /// has no debt.
-    #[cfg(feature = "http")]
-    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
-        let drips = self.size().saturating_sub(remaining).div_ceil(u64::from(self.drip_size));
-        let later_ms = drips.saturating_sub(1).saturating_mul(self.drip_rate_ms);
-        reset_in_ns.saturating_sub(ms_to_ns(later_ms))
-    }
-
-    /// Charges `cost` units whether the bucket has room or not, up to `max_debt` units beyond its size. Returns the new word, or
-    /// `None` if it does not change.
-    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let level = self.level(word, now_ns);
-        let max_counter = self.size().saturating_add(max_debt).min(MAX_COUNT);
-        let counter = level.counter.saturating_add(cost).min(max_counter);
-        (counter > level.counter).then(|| level.word(counter))
     }
 }
 
@@ -165,5 +149,59 @@ impl Algorithm for LeakyBucket {
 
     fn name(&self) -> &'static str {
         LeakyBucket::NAME
+    }
+}
+
+impl BuiltIn for LeakyBucket {
+    fn charge_mark(&self, _word: u64) -> ChargeMark {
+        ChargeMark(0)
+    }
+
+    fn returned(&self, word: u64, now_ns: u64, units: u64, _: ChargeMark) -> Option<u64> {
+        self.refund(word, now_ns, units).word
+    }
+
+    fn undone(
+        &self,
+        word: u64,
+        (before, after): (u64, u64),
+        (charged_ns, now_ns): (u64, u64),
+    ) -> Option<u64> {
+        let after = TimedCount::from_word(after);
+        let units = after.count.saturating_sub(self.counter_at(before, charged_ns));
+        self.refund(word, now_ns, units).word
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let level = self.level(word, now_ns);
+        let max_counter = self.size().saturating_add(max_debt).min(MAX_COUNT);
+        let counter = level.counter.saturating_add(cost).min(max_counter);
+        (counter > level.counter).then(|| level.word(counter))
+    }
+
+    fn available(&self, word: u64, now_ns: u64) -> u64 {
+        self.size().saturating_sub(self.counter_at(word, now_ns))
+    }
+
+    fn kept_until_ns(&self, word: u64) -> u64 {
+        ms_to_ns(TimedCount::from_word(word).at_ms)
+    }
+
+    fn fills_in_ns(&self) -> u64 {
+        let drips = u64::from(self.size.div_ceil(self.drip_size));
+        ms_to_ns(drips.saturating_mul(self.drip_rate_ms))
+    }
+
+    fn fills_slower_by_factor(&self) -> bool {
+        true
+    }
+
+    /// The time until the next drip. The bucket has no debt.
+    #[cfg(feature = "http")]
+    fn next_unit_ns(&self, decision: &Decision) -> u64 {
+        let (remaining, reset_in_ns) = decision.left_and_reset_ns();
+        let drips = self.size().saturating_sub(remaining).div_ceil(u64::from(self.drip_size));
+        let later_ms = drips.saturating_sub(1).saturating_mul(self.drip_rate_ms);
+        reset_in_ns.saturating_sub(ms_to_ns(later_ms))
     }
 }

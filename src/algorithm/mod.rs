@@ -4,8 +4,10 @@
 //! never 0 and its top bit is clear. As an argument, 0 stands for a bucket that was never charged, and a full bucket
 //! answers like one that does not exist.
 
+pub(crate) mod built_in;
 pub(crate) mod charge_mark;
 pub(crate) mod concurrency;
+pub(crate) mod custom;
 pub(crate) mod demand;
 pub(crate) mod factor;
 pub(crate) mod gcra;

@@ -1,33 +1,43 @@
-//! The algorithm of a limit as an enum. gcra's spend is compiled into its callers; everything else is a dynamic call.
+//! The algorithm of a limit as an enum. gcra's spend is compiled into its callers.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 #[cfg(feature = "http")]
 use std::time::Duration;
 
+use crate::algorithm::built_in::BuiltIn;
 use crate::algorithm::charge_mark::ChargeMark;
-use crate::algorithm::concurrency::{Concurrency, InFlight};
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::custom::Custom;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::timed_count::{TimedCount, ms_to_ns};
-use crate::algorithm::window::{Window, WindowKind};
+use crate::algorithm::window::Window;
 use crate::algorithm::{Algorithm, Outcome};
+#[cfg(feature = "http")]
 use crate::decision::Decision;
 use crate::util::time::saturating_ns;
 
-/// The bit of a word that belongs to the table; no algorithm may set it.
-const TABLE_BIT: u64 = 1 << 63;
-
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
     Gcra(Gcra),
     Window(Window),
     LeakyBucket(LeakyBucket),
     Concurrency(Concurrency),
-    Custom(Arc<dyn Algorithm>),
+    Custom(Custom),
 }
 
 const _: () = assert!(size_of::<Rule>() <= 32, "each request reads a rule");
+
+/// Calls a method of whichever algorithm.
+macro_rules! each {
+    ($rule:expr, $algorithm:ident => $call:expr) => {
+        match $rule {
+            Rule::Gcra($algorithm) => $call,
+            Rule::Window($algorithm) => $call,
+            Rule::LeakyBucket($algorithm) => $call,
+            Rule::Concurrency($algorithm) => $call,
+            Rule::Custom($algorithm) => $call,
+        }
+    };
+}
 
 impl Rule {
     pub(crate) const GCRA: &'static str = Gcra::NAME;
@@ -40,16 +50,6 @@ impl Rule {
         LeakyBucket::NAME,
         Concurrency::NAME,
     ];
-
-    fn algorithm(&self) -> &dyn Algorithm {
-        match self {
-            Rule::Gcra(gcra) => gcra,
-            Rule::Window(window) => window,
-            Rule::LeakyBucket(leaky) => leaky,
-            Rule::Concurrency(concurrency) => concurrency,
-            Rule::Custom(custom) => &**custom,
-        }
-    }
 
     #[inline(always)]
     pub(crate) fn gcra(&self) -> Option<&Gcra> {
@@ -79,10 +79,7 @@ impl Rule {
 
     #[inline(never)]
     fn spend_other(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        match self {
-            Rule::Window(window) => window.spend(word, now_ns, cost),
-            other => checked(other.algorithm().spend(word, now_ns, cost)),
-        }
+        each!(self, it => it.spend(word, now_ns, cost))
     }
 
     /// Spends as many units as there are, at most `most`, and returns their number. With no unit left, the outcome is that
@@ -101,41 +98,23 @@ impl Rule {
         Outcome { word: drained, decision: after.of_refund() }
     }
 
-    /// Returns the units that calls may spend now.
-    fn available(&self, word: u64, now_ns: u64) -> u64 {
-        match self {
-            // What remains of the quota may come later in the window.
-            Rule::Window(window) => window.available_now(word, now_ns),
-            other => other.spend(word, now_ns, 0).decision.remaining().unwrap_or(u64::MAX),
-        }
-    }
-
     #[inline(never)]
     pub(crate) fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
-        let outcome = checked(self.algorithm().refund(word, now_ns, cost));
+        let outcome = each!(self, it => it.refund(word, now_ns, cost));
         Outcome { decision: outcome.decision.of_refund(), ..outcome }
     }
 
     #[inline(never)]
     pub(crate) fn reset(&self, word: u64, now_ns: u64) -> Outcome {
-        checked(self.algorithm().reset(word, now_ns))
+        each!(self, it => it.reset(word, now_ns))
     }
 
-    /// Returns what a later return of units needs to know of a charge by this limit, which wrote `word`.
+    /// See [`BuiltIn::charge_mark`].
     pub(crate) fn charge_mark(&self, word: u64) -> ChargeMark {
-        ChargeMark(match self {
-            Rule::Gcra(gcra) => return gcra.charge_mark(),
-            Rule::Window(window) if window.kind == WindowKind::FixedWindow => {
-                TimedCount::from_word(word).at_ms
-            }
-            Rule::Concurrency(_) => return Concurrency::charge_mark(word),
-            _ => 0,
-        })
+        each!(self, it => it.charge_mark(word))
     }
 
-    /// Returns `units` units of a charge to a bucket, as [`refund`](Rule::refund) does, whatever has come in between: the new
-    /// word, or `None` if nothing changes. A fixed window that is not that of the charge takes nothing. `self` is the limit without
-    /// the factor of the charge.
+    /// See [`BuiltIn::returned`].
     pub(crate) fn returned(
         &self,
         word: u64,
@@ -143,189 +122,69 @@ impl Rule {
         units: u64,
         charge: ChargeMark,
     ) -> Option<u64> {
-        match self {
-            Rule::Gcra(_) => Gcra::lowered(word, now_ns, charge.0.saturating_mul(units)),
-            Rule::Concurrency(_) => Concurrency::released(word, units, charge),
-            Rule::Window(window)
-                if window.kind == WindowKind::FixedWindow
-                    && window.start_ms(word, now_ns) != Some(charge.0) =>
-            {
-                None
-            }
-            _ => self.refund(word, now_ns, units).word,
-        }
+        each!(self, it => it.returned(word, now_ns, units, charge))
     }
 
-    /// Returns all that a charge has taken, which replaced `before` by `after` at `charged_ns`: the new word, or `None` if nothing
-    /// changes. Of a custom algorithm only a charge that is still the last one can be undone.
-    pub(crate) fn undone(
-        &self,
-        word: u64,
-        (before, after): (u64, u64),
-        (charged_ns, now_ns): (u64, u64),
-    ) -> Option<u64> {
-        let timed = TimedCount::from_word(after);
-        match self {
-            Rule::Gcra(_) => {
-                Gcra::lowered(word, now_ns, after.saturating_sub(before.max(charged_ns)))
-            }
-            Rule::Window(window) => {
-                let units = timed.count.saturating_sub(window.used(before, charged_ns));
-                self.returned(word, now_ns, units, ChargeMark(timed.at_ms))
-            }
-            Rule::LeakyBucket(leaky) => {
-                let units = timed.count.saturating_sub(leaky.counter_at(before, charged_ns));
-                self.returned(word, now_ns, units, ChargeMark(0))
-            }
-            Rule::Concurrency(_) => {
-                let [before, after] = [before, after].map(InFlight::from_word);
-                let permits = after.permits.saturating_sub(before.permits);
-                Concurrency::released(word, permits, ChargeMark(after.epoch))
-            }
-            Rule::Custom(_) if word != after => None,
-            Rule::Custom(_) => Some(if before == 0 { self.full(charged_ns) } else { before }),
-        }
+    /// See [`BuiltIn::undone`].
+    pub(crate) fn undone(&self, word: u64, change: (u64, u64), times: (u64, u64)) -> Option<u64> {
+        each!(self, it => it.undone(word, change, times))
     }
 
-    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond those that calls may
-    /// spend now: a settlement above its estimate. Returns the new word, or `None` if it does not change. A custom algorithm
-    /// has no debt.
+    /// See [`BuiltIn::owe`].
     pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        match self {
-            Rule::Gcra(gcra) => gcra.owe(word, now_ns, cost, max_debt),
-            Rule::Window(window) => window.owe(word, now_ns, cost, max_debt),
-            Rule::LeakyBucket(leaky) => leaky.owe(word, now_ns, cost, max_debt),
-            // What is in flight has no debt.
-            Rule::Concurrency(_) => None,
-            Rule::Custom(custom) => {
-                let units = cost.min(self.available(word, now_ns)).min(custom.max_cost());
-                self.spend(word, now_ns, units).word
-            }
-        }
+        each!(self, it => it.owe(word, now_ns, cost, max_debt))
+    }
+
+    /// See [`BuiltIn::available`].
+    fn available(&self, word: u64, now_ns: u64) -> u64 {
+        each!(self, it => it.available(word, now_ns))
     }
 
     #[inline]
     pub(crate) fn is_full(&self, word: u64, now_ns: u64) -> bool {
-        match self {
-            Rule::Gcra(_) => Gcra::is_full(word, now_ns),
-            Rule::Window(window) => window.is_full(word, now_ns),
-            other => other.algorithm().is_full(word, now_ns),
-        }
+        each!(self, it => Algorithm::is_full(it, word, now_ns))
     }
 
-    /// Returns the time from `now_ns` until the bucket is full, as [`is_full`](Self::is_full) says. By a clock that has gone
-    /// back, a word of the rules that count is kept until its own time, also one of no units.
+    /// Returns the time from `now_ns` until the bucket is full, as [`is_full`](Self::is_full) says.
     pub(crate) fn full_in_ns(&self, word: u64, now_ns: u64) -> u64 {
         let full_in_ns = saturating_ns(self.spend(word, now_ns, 0).decision.reset_in());
-        match self {
-            Rule::Window(_) | Rule::LeakyBucket(_) => {
-                let own_time_ns = ms_to_ns(TimedCount::from_word(word).at_ms);
-                full_in_ns.max(own_time_ns.saturating_sub(now_ns))
-            }
-            Rule::Gcra(_) | Rule::Concurrency(_) | Rule::Custom(_) => full_in_ns,
-        }
+        let kept_until_ns = each!(self, it => it.kept_until_ns(word));
+        full_in_ns.max(kept_until_ns.saturating_sub(now_ns))
     }
 
-    /// Whether a factor changes the time at which a bucket with a given word is full. gcra's word is that time, so it
-    /// does not; a custom algorithm has no factors.
+    /// See [`BuiltIn::fills_slower_by_factor`].
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
-        matches!(self, Rule::Window(_) | Rule::LeakyBucket(_))
+        each!(self, it => it.fills_slower_by_factor())
     }
 
     /// See [`Algorithm::unit_ns`]. A window can end, and a leaky bucket can drip, right after a charge.
     pub(crate) fn unit_ns(&self) -> u64 {
-        self.algorithm().unit_ns().max(1)
+        each!(self, it => it.unit_ns()).max(1)
     }
 
-    /// The time in which an empty bucket fills.
+    /// See [`BuiltIn::fills_in_ns`].
     pub(crate) fn fills_in_ns(&self) -> u64 {
-        match self {
-            Rule::Gcra(gcra) => gcra.burst_offset_ns(),
-            Rule::Window(window) => ms_to_ns(window.window_ms),
-            Rule::LeakyBucket(leaky) => {
-                let drips = u64::from(leaky.size.div_ceil(leaky.drip_size));
-                ms_to_ns(drips.saturating_mul(leaky.drip_rate_ms))
-            }
-            Rule::Concurrency(concurrency) => concurrency.retry_after_ns,
-            Rule::Custom(_) => self.unit_ns(),
-        }
+        each!(self, it => it.fills_in_ns())
     }
 
-    /// Returns the time until the bucket has a unit more than after `decision`, 0 if it is full. The decision allows a call,
-    /// or is a check; a denial has its own wait. For a custom algorithm it is the wait for the same cost, if there is one,
-    /// else the time until the bucket is full.
+    /// See [`BuiltIn::next_unit_ns`].
     #[cfg(feature = "http")]
     pub(crate) fn next_unit_in(&self, decision: &Decision) -> Duration {
-        let (remaining, reset_in) = (decision.remaining().unwrap_or(0), decision.reset_in());
-        let reset_in_ns = saturating_ns(reset_in);
-        Duration::from_nanos(match self {
-            Rule::Gcra(gcra) => gcra.next_unit_ns(remaining, reset_in_ns),
-            Rule::Window(window) => window.next_unit_ns(remaining, reset_in_ns),
-            Rule::LeakyBucket(leaky) => leaky.next_unit_ns(remaining, reset_in_ns),
-            Rule::Concurrency(_) => reset_in_ns,
-            Rule::Custom(_) if decision.retry_in().is_zero() => reset_in_ns,
-            Rule::Custom(_) => saturating_ns(decision.retry_in()),
-        })
+        Duration::from_nanos(each!(self, it => it.next_unit_ns(decision)))
     }
 
     /// See [`Algorithm::shifted`].
     pub(crate) fn shifted(&self, word: u64, by_ns: u64, now_ns: u64) -> Option<u64> {
-        self.algorithm().shifted(word, by_ns, now_ns).filter(|&word| is_allowed(word))
+        each!(self, it => it.shifted(word, by_ns, now_ns))
     }
 
     /// See [`Algorithm::full`].
     pub(crate) fn full(&self, now_ns: u64) -> u64 {
-        self.algorithm().full(now_ns)
+        each!(self, it => it.full(now_ns))
     }
 
     pub(crate) fn name(&self) -> &'static str {
-        self.algorithm().name()
-    }
-}
-
-fn is_allowed(word: u64) -> bool {
-    word != 0 && word & TABLE_BIT == 0
-}
-
-/// Replaces the outcome of a custom algorithm that breaks the contract: a forbidden word is not stored, and its call is
-/// denied.
-fn checked(outcome: Outcome) -> Outcome {
-    match outcome.word {
-        Some(word) if !is_allowed(word) => {
-            debug_assert!(is_allowed(word), "a word is never 0 and leaves its top bit clear");
-            Outcome { word: None, decision: Decision::new(false, (0, 1), 1, 1) }
-        }
-        Some(_) if !outcome.decision.allowed() => Outcome { word: None, ..outcome },
-        _ => outcome,
-    }
-}
-
-/// Two custom algorithms are equal if they are the same object.
-impl PartialEq for Rule {
-    fn eq(&self, other: &Rule) -> bool {
-        match (self, other) {
-            (Rule::Gcra(a), Rule::Gcra(b)) => a == b,
-            (Rule::Window(a), Rule::Window(b)) => a == b,
-            (Rule::LeakyBucket(a), Rule::LeakyBucket(b)) => a == b,
-            (Rule::Concurrency(a), Rule::Concurrency(b)) => a == b,
-            (Rule::Custom(a), Rule::Custom(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
-            _ => false,
-        }
-    }
-}
-
-impl Eq for Rule {}
-
-impl Hash for Rule {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        std::mem::discriminant(self).hash(state);
-        match self {
-            Rule::Gcra(gcra) => gcra.hash(state),
-            Rule::Window(window) => window.hash(state),
-            Rule::LeakyBucket(leaky) => leaky.hash(state),
-            Rule::Concurrency(concurrency) => concurrency.hash(state),
-            Rule::Custom(custom) => Arc::as_ptr(custom).cast::<()>().hash(state),
-        }
+        each!(self, it => it.name())
     }
 }
 

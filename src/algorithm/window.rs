@@ -10,6 +10,8 @@
 //! Debt may use more than a window's quota. Then the next window begins where this one ends, with the
 //! units that this one did not hold.
 
+use crate::algorithm::built_in::BuiltIn;
+use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::timed_count::{MAX_COUNT, MAX_MS, TimedCount, ms_of, ms_to_ns, ns_to_ms};
 use crate::algorithm::{Algorithm, Outcome};
 use crate::decision::Decision;
@@ -123,27 +125,16 @@ impl Window {
     }
 
     /// The units that may be used up to a time after a window's start.
-    pub(crate) fn available(&self, elapsed_ms: u64) -> u64 {
+    pub(crate) fn come(&self, elapsed_ms: u64) -> u64 {
         let gained = u128::from(self.quota().saturating_sub(self.burst.into()));
         let come = gained * u128::from(elapsed_ms) / u128::from(self.window_ms);
         u64::from(self.burst).saturating_add(come as u64).min(self.quota())
     }
 
-    /// Returns the units that are used in the window that a charge at `now_ns` belongs to.
-    pub(crate) fn used(&self, word: u64, now_ns: u64) -> u64 {
-        self.current(word, now_ns).used
-    }
-
     /// Returns the start of the window that a charge at `now_ns` belongs to, in ms; `None` if no unit is used in it.
-    pub(crate) fn start_ms(&self, word: u64, now_ns: u64) -> Option<u64> {
+    fn start_ms(&self, word: u64, now_ns: u64) -> Option<u64> {
         let current = self.current(word, now_ns);
         (current.used > 0).then_some(current.start_ms)
-    }
-
-    /// The units that calls may spend now, in one call or several.
-    pub(crate) fn available_now(&self, word: u64, now_ns: u64) -> u64 {
-        let current = self.current(word, now_ns);
-        self.available(current.elapsed_ms).saturating_sub(current.used)
     }
 
     /// The quota that is left once `used` units are used.
@@ -161,28 +152,6 @@ impl Window {
         let windows = if used <= self.quota() { 1 } else { used.div_ceil(self.quota()) };
         let end_ms = windows.saturating_mul(self.window_ms).saturating_add(current.ahead_ms);
         ms_to_ns(end_ms - current.elapsed_ms)
-    }
-
-    /// Returns the time until a unit more than now can be spent, if `remaining` units of the quota remain and the window ends
-    /// in `reset_in_ns`: the next token, or the end of the window if no more come in it. The bucket has no debt.
-    #[cfg(feature = "http")]
-    pub(crate) fn next_unit_ns(&self, remaining: u64, reset_in_ns: u64) -> u64 {
-        if remaining >= self.quota() {
-            return reset_in_ns;
-        }
-        let elapsed_ms = self.window_ms.saturating_sub(ns_to_ms(reset_in_ns));
-        let next_ms = self.covers_in_ms(self.available(elapsed_ms).saturating_add(1));
-        // The window may begin later than now, by a clock that has gone back.
-        reset_in_ns.saturating_sub(ms_to_ns(self.window_ms.saturating_sub(next_ms)))
-    }
-
-    /// Charges `cost` units whether the bucket has them or not, down to a debt of `max_debt` units beyond those that calls may
-    /// spend now. Returns the new word, or `None` if it does not change.
-    pub(crate) fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
-        let current = self.current(word, now_ns);
-        let max_used = self.available(current.elapsed_ms).saturating_add(max_debt).min(MAX_COUNT);
-        let used = current.used.saturating_add(cost).min(max_used);
-        (used > current.used).then(|| current.word(used))
     }
 }
 
@@ -259,5 +228,73 @@ impl Algorithm for Window {
             WindowKind::FixedWindow => Window::FIXED_NAME,
             WindowKind::TokenBucket => Window::TOKEN_BUCKET_NAME,
         }
+    }
+}
+
+impl BuiltIn for Window {
+    /// The start of a fixed window.
+    fn charge_mark(&self, word: u64) -> ChargeMark {
+        match self.kind {
+            WindowKind::FixedWindow => ChargeMark(TimedCount::from_word(word).at_ms),
+            WindowKind::TokenBucket => ChargeMark(0),
+        }
+    }
+
+    /// A fixed window that is not that of the charge takes nothing.
+    fn returned(&self, word: u64, now_ns: u64, units: u64, charge: ChargeMark) -> Option<u64> {
+        let is_other = self.start_ms(word, now_ns) != Some(charge.0);
+        if self.kind == WindowKind::FixedWindow && is_other {
+            return None;
+        }
+        self.refund(word, now_ns, units).word
+    }
+
+    fn undone(
+        &self,
+        word: u64,
+        (before, after): (u64, u64),
+        (charged_ns, now_ns): (u64, u64),
+    ) -> Option<u64> {
+        let after = TimedCount::from_word(after);
+        let units = after.count.saturating_sub(self.current(before, charged_ns).used);
+        self.returned(word, now_ns, units, ChargeMark(after.at_ms))
+    }
+
+    fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64> {
+        let current = self.current(word, now_ns);
+        let max_used = self.come(current.elapsed_ms).saturating_add(max_debt).min(MAX_COUNT);
+        let used = current.used.saturating_add(cost).min(max_used);
+        (used > current.used).then(|| current.word(used))
+    }
+
+    /// What remains of the quota may come later in the window.
+    fn available(&self, word: u64, now_ns: u64) -> u64 {
+        let current = self.current(word, now_ns);
+        self.come(current.elapsed_ms).saturating_sub(current.used)
+    }
+
+    fn kept_until_ns(&self, word: u64) -> u64 {
+        ms_to_ns(TimedCount::from_word(word).at_ms)
+    }
+
+    fn fills_in_ns(&self) -> u64 {
+        ms_to_ns(self.window_ms)
+    }
+
+    fn fills_slower_by_factor(&self) -> bool {
+        true
+    }
+
+    /// The time until the next token, or until the end of the window if no more come in it. The bucket has no debt.
+    #[cfg(feature = "http")]
+    fn next_unit_ns(&self, decision: &Decision) -> u64 {
+        let (remaining, reset_in_ns) = decision.left_and_reset_ns();
+        if remaining >= self.quota() {
+            return reset_in_ns;
+        }
+        let elapsed_ms = self.window_ms.saturating_sub(ns_to_ms(reset_in_ns));
+        let next_ms = self.covers_in_ms(self.come(elapsed_ms).saturating_add(1));
+        // The window may begin later than now, by a clock that has gone back.
+        reset_in_ns.saturating_sub(ms_to_ns(self.window_ms.saturating_sub(next_ms)))
     }
 }

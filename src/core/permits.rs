@@ -110,7 +110,7 @@ impl ReturnableCharge<'_> {
         let released = |word| {
             coverage::hit(Race::Released);
             if fault::active(Fault::ReleaseOfAnyEpoch) {
-                return Concurrency::released(word, permits, Concurrency::charge_mark(word));
+                return Concurrency::released(word, permits, Concurrency::mark(word));
             }
             Concurrency::released(word, permits, self.mark)
         };

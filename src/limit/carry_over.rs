@@ -154,8 +154,7 @@ impl CarryOver {
         let end_ms = end_ms.min(now_ms.saturating_add(new.window_ms));
         let new_start_ms = end_ms.saturating_sub(new.window_ms).max(1);
         // The new limit's tokens for the time before the change were never there.
-        let available =
-            |window: &Window, start_ms| window.available(now_ms.saturating_sub(start_ms));
+        let available = |window: &Window, start_ms| window.come(now_ms.saturating_sub(start_ms));
         let at_once = available(old, start_ms).saturating_sub(within).max(new.burst.into());
         let missing = available(new, new_start_ms).saturating_sub(at_once);
         counted(new_start_ms, kept.max(missing))

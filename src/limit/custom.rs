@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::custom::Custom;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
@@ -48,7 +49,7 @@ impl Limit {
             );
             return Err(LimitFault { field: "name", message });
         }
-        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(algorithm) })
+        Ok(Limit { max_cost, count: 0, period_ns: 0, rule: Rule::Custom(Custom(algorithm)) })
     }
 
     /// Moves arguments that are out of range to the nearest allowed value, so that no sum wraps.

@@ -265,7 +265,7 @@ impl Limit {
             Rule::Concurrency(rule) => {
                 Parameters::Concurrency { max: rule.max.into(), retry_after: self.period() }
             }
-            Rule::Custom(rule) => Parameters::Custom(&**rule),
+            Rule::Custom(rule) => Parameters::Custom(&*rule.0),
         }
     }
 

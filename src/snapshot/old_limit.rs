@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::format::Parameters;
 use super::frames::FrameFault;
+use crate::algorithm::Algorithm;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::TimedCount;
 use crate::error::Error;

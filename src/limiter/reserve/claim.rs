@@ -301,7 +301,7 @@ impl Claim {
     /// Records a charge by a limit of gcra, without a factor, to the bucket of the key itself.
     #[inline(always)]
     pub(crate) fn of_gcra(key: KeyRef<'_>, tag: LimitTag, gcra: &Gcra, cost: u64) -> Claim {
-        let (to, mark) = (ChargedTo::OwnCell, gcra.charge_mark());
+        let (to, mark) = (ChargedTo::OwnCell, gcra.mark());
         let (key, factor, position) = (Key::new(key), Factor::ONE, Claim::ALONE);
         let (is_in_shadow, is_of_permits) = (false, false);
         Claim { key, tag, cost, factor, to, mark, is_in_shadow, is_of_permits, position }
