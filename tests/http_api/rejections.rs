@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use tollgate::http::{
-    ClientAddress, Forwarding, Peer, RateLimitBuilder, RateLimitLayer, Rejection, RejectionKind,
-    Rule, Who, extract, responder,
+    ClientAddress, Fields, Forwarding, Peer, RateLimitBuilder, RateLimitLayer, Rejection,
+    RejectionKind, Rule, Style, Who, extract, responder,
 };
 use tollgate::limit::Factor;
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, Limits};
@@ -134,6 +134,39 @@ async fn rejections_are_counted_by_their_reason() {
     let builder = RateLimitLayer::builder(&limiter).rule(key).permissive(true);
     assert_eq!(ask(builder, request(&[], false)).await.0, 200);
     assert_eq!(limiter.counters().rejected(RejectionKind::NoId), before + 1);
+}
+
+/// A layer that shows no fields on allowed requests asks its one rule in a shorter way, with the same answers.
+#[tokio::test]
+async fn layer_without_fields_answers_alike() {
+    let limiter = limiter();
+    let of = |name| limiter.limit(name).unwrap();
+    let rules = || {
+        let mut rules: Vec<_> = cases(&limiter)
+            .into_iter()
+            .map(|(_, status, rule, fields)| (status, rule, fields))
+            .collect();
+        let wrong = Rule::new(of("Account"), extract::by(|_| Who::OfServer("not a number".into())));
+        rules.push((500, wrong, &[]));
+        rules.push((200, Rule::new(of("Text"), |_| Who::NoLimit), &[]));
+        rules.push((200, Rule::new(of("Text"), |_| Who::Shared("new".into())), &[]));
+        rules.push((429, Rule::new(of("Text"), |_| Who::Text("new".into())), &[]));
+        rules.push((429, Rule::new(of("Text"), |_| Who::Id("new".into())), &[]));
+        rules
+    };
+    for has_fields in [true, false] {
+        let _ = of("Text").reset("new").unwrap();
+        for (at, (status, rule, fields)) in rules().into_iter().enumerate() {
+            let shown = Fields::new([Style::Ietf]).unwrap();
+            let shown = if has_fields { shown } else { shown.only_on_denials() };
+            let builder = RateLimitLayer::builder(&limiter).fields(shown).rule(rule);
+            let (found, text, _) = ask(builder, request(fields, false)).await;
+            let is_charged = of("Text").check("new", 0).unwrap().remaining() == Some(0);
+            assert_eq!(found, status, "{at} {has_fields}: {text}");
+            let is_shown = status == 429 || has_fields && is_charged;
+            assert_eq!(text.contains("ratelimit"), is_shown, "{at} {has_fields}: {text}");
+        }
+    }
 }
 
 #[tokio::test]

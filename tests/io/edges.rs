@@ -304,6 +304,103 @@ fn last_stream_takes_place_left() {
     assert_eq!(poll(&mut readers[1], 2), 512);
 }
 
+/// What has ended, and is still there, has left the places that it did not use.
+#[test]
+fn ended_streams_leave_their_places() {
+    let bench = Bench::new(8000, 1_000_000);
+    // A slice has 4,000 bytes; each stream moves ten of them.
+    let mut moved = 0;
+    let mut has_moved = |kind: Kind| {
+        moved += 10;
+        assert_eq!(bench.left(), 8000 - moved, "{kind:?}");
+    };
+    finish(&bench.world, async {
+        let mut reader = bench.throttle().reader(&b"ten bytes!"[..]);
+        assert_eq!(reader.read(&mut [0; 100]).await.unwrap(), 10);
+        assert_eq!(bench.left(), 4000);
+        assert_eq!(reader.read(&mut [0; 100]).await.unwrap(), 0);
+        has_moved(Kind::Reader);
+        let mut writer = bench.throttle().writer(Vec::new());
+        writer.write_all(b"ten bytes!").await.unwrap();
+        assert_eq!(bench.left(), 3990);
+        writer.shutdown().await.unwrap();
+        has_moved(Kind::Writer);
+        let mut body = bench.throttle().body(http_body_util::Full::from("ten bytes!"));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ten bytes!");
+        assert_eq!(bench.left(), 3980);
+        assert!(body.frame().await.is_none());
+        has_moved(Kind::Body);
+        let mut stream = bench.throttle().stream(Results(vec![Ok(Bytes::from("ten bytes!"))]));
+        assert_eq!(next(&mut stream).await.unwrap().unwrap(), "ten bytes!");
+        assert_eq!(bench.left(), 3970);
+        assert!(next(&mut stream).await.is_none());
+        has_moved(Kind::Stream);
+    });
+}
+
+/// What has failed, or is not ready, and is still there, has left its places.
+#[test]
+fn failed_streams_leave_their_places() {
+    let bench = Bench::new(8000, 1_000_000);
+    finish(&bench.world, async {
+        let mut reader = bench.throttle().reader(Failing::default());
+        assert!(reader.read(&mut [0; 4]).await.is_err());
+        assert_eq!(bench.left(), 8000, "a reader");
+        let mut writer = bench.throttle().writer(Failing::default());
+        assert!(writer.write(b"abc").await.is_err());
+        assert_eq!(bench.left(), 8000, "a writer");
+        let mut stream = bench
+            .throttle()
+            .stream(Results(vec![Err(io::Error::other("broken")), Ok(Bytes::from("ten bytes!"))]));
+        assert_eq!(next(&mut stream).await.unwrap().unwrap(), "ten bytes!");
+        assert!(next(&mut stream).await.unwrap().is_err());
+        assert_eq!(bench.left(), 7990, "a stream");
+        let (mut one, other) = tokio::io::duplex(1);
+        let mut other = bench.throttle().writer(bench.throttle().reader(other));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut buffer = [0; 4];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        assert!(Pin::new(&mut other).poll_read(&mut context, &mut buffer).is_pending());
+        assert_eq!(bench.left(), 7990, "a reader without bytes");
+        assert_eq!(other.write(b"a").await.unwrap(), 1);
+        assert!(Pin::new(&mut other).poll_write(&mut context, b"b").is_pending());
+        assert_eq!(bench.left(), 7989, "a writer without room");
+        assert_eq!(one.read(&mut [0; 4]).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn hints_count_what_is_held() {
+    let bench = Bench::new(4, 1000);
+    finish(&bench.world, async {
+        let mut body = bench.throttle().body(http_body_util::Full::from("answer"));
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(6), false));
+        body.frame().await.unwrap().unwrap();
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(2), false));
+        body.frame().await.unwrap().unwrap();
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
+    });
+}
+
+/// A stream that another task polls now is woken there.
+#[test]
+fn task_of_last_poll_is_woken() {
+    let bench = Bench::new(512, 1024);
+    assert!(bench.bytes.spend("id", 512).unwrap().allowed());
+    let mut readers = [(); 2].map(|()| Box::pin(bench.throttle().reader(tokio::io::repeat(7))));
+    let flags: [Arc<Woken>; 3] = Default::default();
+    for (reader, flag) in [(0, 0), (1, 1), (1, 2)] {
+        let waker = flags[flag].clone().into();
+        let mut buffer = [0; 512];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let context = &mut Context::from_waker(&waker);
+        assert!(readers[reader].as_mut().poll_read(context, &mut buffer).is_pending());
+    }
+    let [first, _second] = readers;
+    drop(first);
+    assert_eq!(flags.map(|flag| flag.0.load(Ordering::Relaxed)), [false, false, true]);
+}
+
 #[test]
 fn streams_are_send_if_their_parts_are() {
     fn is_send<T: Send>(_: fn(T)) {}

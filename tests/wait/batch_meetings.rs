@@ -125,6 +125,29 @@ fn shared_bucket_of_a_full_table_waits() {
     }
 }
 
+/// The places of a batch go back, the last one first: a shared bucket lists none as vacant.
+#[test]
+fn cancelled_batch_of_shared_bucket_returns_all() {
+    for engine in ENGINES {
+        let (done, waits) = channel();
+        std::thread::spawn(move || {
+            let options = LimiterOptions::default().engine(engine).max_keys(1);
+            let limits = support::limits(&[("A", rate(3, 1))]);
+            let options = options.at_cap(AtCap::Share).clock(Clock::manual().0);
+            let a = Limiter::with_options(limits, options).unwrap().limit("A").unwrap();
+            assert!(a.spend("id", 1).unwrap().allowed());
+            assert!(a.spend("other", 3).unwrap().allowed());
+            let members = ["new", "old", "third"].map(|id| a.member(id));
+            let places = a.limiter().batch(&members).reserve(Duration::MAX).unwrap();
+            let wait = places.wait();
+            places.cancel();
+            done.send([wait, a.check("new", 1).unwrap().retry_in()]).unwrap();
+        });
+        let waits = waits.recv_timeout(seconds(20)).expect("the calls return");
+        assert_eq!(waits, [seconds(3), seconds(1)], "{engine:?}");
+    }
+}
+
 /// Two ids of one limit have no room in the table, and so share a bucket. Their batch has a time at which both have units, or none.
 #[test]
 fn batch_of_ids_in_one_shared_bucket() {
