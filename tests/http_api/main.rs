@@ -21,12 +21,14 @@ mod hops;
 mod http_limit;
 mod known_bugs;
 mod layer;
+mod learning;
 mod meetings;
 mod nested;
 mod networks;
 mod obey;
 mod on_response;
 mod priority;
+mod provider_waits;
 #[cfg(feature = "tower")]
 #[path = "../support/random.rs"]
 mod random;

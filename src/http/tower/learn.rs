@@ -70,9 +70,9 @@ impl Learn {
     pub(super) fn read(&self, headers: &HeaderMap) -> (Option<u64>, Option<Duration>) {
         match &self.0 {
             Source::Number { remaining, reset_at } => {
-                let left = number_in(headers, remaining);
+                let left = numbers_in(headers, remaining).min();
                 let reset_at = reset_at.as_ref().filter(|_| left == Some(0));
-                let reset_at = reset_at.and_then(|name| number_in(headers, name));
+                let reset_at = reset_at.and_then(|name| numbers_in(headers, name).max());
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let pause = reset_at.map(|at| Duration::from_secs(at).saturating_sub(now));
                 (left, pause)
@@ -92,20 +92,25 @@ impl Learn {
     }
 }
 
-/// Reads a field that is one whole number.
-pub(super) fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+/// Reads the lines of a field that are whole numbers.
+fn numbers_in(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = u64> {
+    texts_in(headers, name).filter_map(|text| text.parse().ok())
 }
 
-/// Reads for how long `Retry-After` asks the client to wait: whole seconds, or a date.
+fn texts_in<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    headers.get_all(name).iter().filter_map(|line| Some(line.to_str().ok()?.trim()))
+}
+
+/// Reads for how long `Retry-After` asks the client to wait: whole seconds, or a date; of several lines, the longest.
 pub(super) fn retry_after_in(headers: &HeaderMap) -> Option<Duration> {
-    if let Some(seconds) = number_in(headers, &RETRY_AFTER) {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date_in = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
-    // The provider's own clock has made both dates, so this node's may be wrong.
-    let sent_at = date_in(DATE).unwrap_or_else(SystemTime::now);
-    Some(date_in(RETRY_AFTER)?.duration_since(sent_at).unwrap_or_default())
+    let dates_in =
+        |name| texts_in(headers, name).filter_map(|text| httpdate::parse_http_date(text).ok());
+    let until = dates_in(&RETRY_AFTER).max().map(|at| {
+        // The provider's own clock has made both dates, so this node's may be wrong.
+        let sent_at = dates_in(&DATE).next().unwrap_or_else(SystemTime::now);
+        at.duration_since(sent_at).unwrap_or_default()
+    });
+    numbers_in(headers, &RETRY_AFTER).max().map(Duration::from_secs).max(until)
 }
 
 /// Finds the least `r` of the members of a list.
@@ -207,6 +212,8 @@ mod tests {
         assert_eq!(left_in(&tokens, &[("x-ratelimit-remaining-tokens", "149984")]), Some(149_984));
         assert_eq!(left_in(&tokens, &[("x-ratelimit-remaining-requests", "1")]), None);
         assert_eq!(left_in(&tokens, &[("x-ratelimit-remaining-tokens", "-1")]), None);
+        let lines = ["90", "junk", "3"].map(|value| ("x-ratelimit-remaining-tokens", value));
+        assert_eq!(left_in(&tokens, &lines), Some(3), "the least of several lines");
         let requests = Learn::anthropic_requests();
         let field = ("anthropic-ratelimit-requests-remaining", "999");
         assert_eq!(left_in(&requests, &[field]), Some(999));
@@ -241,6 +248,10 @@ mod tests {
         assert_eq!(read(&[(RETRY_AFTER, "120")]), Some(Duration::from_secs(120)));
         assert_eq!(read(&[(RETRY_AFTER, "soon")]), None);
         assert_eq!(read(&[]), None);
+        assert_eq!(
+            read(&[(RETRY_AFTER, "junk"), (RETRY_AFTER, "30"), (RETRY_AFTER, "3")]),
+            Some(Duration::from_secs(30))
+        );
         let date = (DATE, "Fri, 31 Dec 1999 23:59:00 GMT");
         let at = (RETRY_AFTER, "Fri, 31 Dec 1999 23:59:59 GMT");
         assert_eq!(read(&[at.clone(), date.clone()]), Some(Duration::from_secs(59)));

@@ -8,33 +8,28 @@ use http::{HeaderMap, StatusCode};
 
 use crate::http::tower::learn::{Learn, retry_after_in};
 use crate::http::tower::matched::MatchedRule;
-use crate::limiter::Limiter;
 use crate::limiter::handle::KeyedLimit;
 use crate::util::lock::Mutex;
-use crate::util::time::saturating_ns;
 
-/// What a layer has learned, for each rule that learns and each id. Ids without requests under way and without a pause have no
+/// The longest time for which a response blocks an id. A provider that means more says it again to the next request.
+const LONGEST_BLOCK: Duration = Duration::from_secs(86_400);
+
+/// The reason of the blocks.
+const REASON: &str = "the provider asked to wait";
+
+/// The units of a layer's requests that are under way, for each rule that learns and each id. Ids without such requests have no
 /// entry.
 #[derive(Default)]
 pub(crate) struct Learner {
-    known: Mutex<HashMap<Learned, Known>>,
+    under_way: Mutex<HashMap<Learned, u64>>,
 }
 
 /// A rule's position, and an id.
 type Learned = (usize, String);
 
-#[derive(Clone, Copy, Default)]
-struct Known {
-    /// The units of requests that are under way.
-    under_way: u64,
-    /// The time of the limiter's clock until which no request goes on.
-    paused_until_ns: u64,
-}
-
 /// A request under way whose response is learned from.
 pub(crate) struct LearningRequest {
     learner: Arc<Learner>,
-    limiter: Limiter,
     of: Vec<LearnedCharge>,
 }
 
@@ -46,42 +41,27 @@ pub(super) struct LearnedCharge {
 }
 
 impl Learner {
-    /// Returns what a request is charged by the rules that learn.
-    pub(super) fn charges(matched: &[MatchedRule<'_, '_>]) -> Vec<LearnedCharge> {
+    /// Notes that a request goes on. `None` if no rule learns from it.
+    pub(super) fn begin(
+        self: &Arc<Learner>,
+        matched: &[MatchedRule<'_, '_>],
+    ) -> Option<LearningRequest> {
         let learning = matched.iter().filter_map(|one| {
             let (limit, fields) = (one.rule.limit(), one.rule.learn()?.clone());
             let key = (one.position, limit.normalize(one.id()).ok()?);
             Some(LearnedCharge { key, limit: limit.clone(), fields, cost: one.cost })
         });
-        learning.collect()
-    }
-
-    /// Returns the time for which the request is held back.
-    pub(super) fn pause(&self, of: &[LearnedCharge], now_ns: u64) -> Option<Duration> {
+        let of: Vec<LearnedCharge> = learning.collect();
         if of.is_empty() {
             return None;
         }
-        let known = self.known.lock();
-        let until_ns = of.iter().filter_map(|one| Some(known.get(&one.key)?.paused_until_ns)).max();
-        let left_ns = until_ns?.checked_sub(now_ns).filter(|&left_ns| left_ns > 0)?;
-        Some(Duration::from_nanos(left_ns))
-    }
-
-    /// Notes that a request goes on.
-    pub(super) fn begin(
-        self: &Arc<Learner>,
-        limiter: &Limiter,
-        of: Vec<LearnedCharge>,
-    ) -> Option<LearningRequest> {
-        if of.is_empty() {
-            return None;
-        }
-        let mut known = self.known.lock();
+        let mut under_way = self.under_way.lock();
         for one in &of {
-            let entry = known.entry(one.key.clone()).or_default();
-            entry.under_way = entry.under_way.saturating_add(one.cost);
+            let units = under_way.entry(one.key.clone()).or_default();
+            *units = units.saturating_add(one.cost);
         }
-        Some(LearningRequest { learner: Arc::clone(self), limiter: limiter.clone(), of })
+        drop(under_way);
+        Some(LearningRequest { learner: Arc::clone(self), of })
     }
 }
 
@@ -91,24 +71,15 @@ impl LearningRequest {
         let is_refusal =
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let retry_after = is_refusal.then(|| retry_after_in(headers)).flatten();
-        let now_ns = self.limiter.inner.clock.now_ns();
         for one in self.end() {
-            let (left, pause) = one.fields.read(headers);
-            let pause = pause.max(retry_after);
-            let others = {
-                let mut known = self.learner.known.lock();
-                if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
-                    // Ids that were held back once and never came again have no entry for ever.
-                    known.retain(|_, it| it.under_way > 0 || it.paused_until_ns > now_ns);
-                    let entry = known.entry(one.key.clone()).or_default();
-                    let until_ns = now_ns.saturating_add(saturating_ns(pause));
-                    entry.paused_until_ns = entry.paused_until_ns.max(until_ns);
-                }
-                known.get(&one.key).map_or(0, |known| known.under_way)
-            };
+            let ((limit, id), (left, wait)) = ((&one.limit, &*one.key.1), one.fields.read(headers));
+            // An id without a limit has neither a bucket nor a block: it learns nothing. Nor does one beyond `max_blocks`.
+            if let Some(wait) = wait.max(retry_after).filter(|wait| !wait.is_zero()) {
+                let _ = limit.block_with_reason(id, wait.min(LONGEST_BLOCK), REASON);
+            }
             if let Some(left) = left {
-                // The only error is that of a limit that was shared or lifted meanwhile: it learns nothing.
-                let _ = one.limit.drain(&*one.key.1, left.saturating_sub(others));
+                let others = self.learner.under_way.lock().get(&one.key).copied().unwrap_or(0);
+                let _ = limit.drain(id, left.saturating_sub(others));
             }
         }
     }
@@ -116,19 +87,16 @@ impl LearningRequest {
     /// Notes that the request is not under way any more.
     fn end(&mut self) -> Vec<LearnedCharge> {
         let of = std::mem::take(&mut self.of);
-        if of.is_empty() {
-            return of;
-        }
-        let now_ns = self.limiter.inner.clock.now_ns();
-        let mut known = self.learner.known.lock();
+        let mut under_way = self.learner.under_way.lock();
         for one in &of {
-            if let Some(entry) = known.get_mut(&one.key) {
-                entry.under_way = entry.under_way.saturating_sub(one.cost);
-                if entry.under_way == 0 && entry.paused_until_ns <= now_ns {
-                    known.remove(&one.key);
+            if let Some(units) = under_way.get_mut(&one.key) {
+                *units = units.saturating_sub(one.cost);
+                if *units == 0 {
+                    under_way.remove(&one.key);
                 }
             }
         }
+        drop(under_way);
         of
     }
 }

@@ -14,7 +14,7 @@ use crate::http::tower::answer::{Asked, RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::{AskedLater, AsyncRateLimitLayer};
 use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::layer::LayerState;
-use crate::http::tower::learner::{LearnedCharge, Learner};
+use crate::http::tower::learner::Learner;
 use crate::http::tower::matched::{INLINE_RULES, MatchedRule, keep_one_of_each_bucket};
 use crate::http::{RateLimitBuilder, Rejection, SetupError};
 use crate::limiter::batch::Member;
@@ -50,9 +50,9 @@ impl RateLimitBuilder {
     /// Builds a layer whose requests wait until all their limits allow them, for clients of another service and for servers.
     ///
     /// A request that must wait takes its places in the order of the calls: see
-    /// [`Batch::until_allowed`](crate::batch::Batch::until_allowed). It is denied as by [`build`](RateLimitBuilder::build) if its
-    /// wait would be longer than [`at_most`](WaitOptions::at_most), if too many others wait, and if its id is blocked. A request
-    /// that is dropped while it waits leaves its places.
+    /// [`Batch::until_allowed`](crate::batch::Batch::until_allowed). If its id is [blocked](crate::KeyedLimit::block), its places come
+    /// after the block. It is denied as by [`build`](RateLimitBuilder::build) if its wait would be longer than
+    /// [`at_most`](WaitOptions::at_most), and if too many others wait. A request that is dropped while it waits leaves its places.
     ///
     /// `timer` is the function of the runtime that sleeps, such as `tokio::time::sleep`. The inner service must be `Clone`; while
     /// a request waits, it keeps what the readiness of the inner service holds.
@@ -149,7 +149,7 @@ where
             (waiting < max).then_some(waiting + 1)
         });
         if raised.is_err() {
-            return AskedLater::Now(state.rules.ask(parts));
+            return AskedLater::Now(state.rules.ask_now(parts, &self.learner));
         }
         let waiting = Waiting(Arc::clone(self));
         let (state, parts) = (Arc::clone(state), parts.clone());
@@ -172,10 +172,6 @@ impl Rules {
         if matched.len() > 1 {
             keep_one_of_each_bucket(&mut matched);
         }
-        let learns = Learner::charges(&matched);
-        if learner.pause(&learns, self.limiter.inner.clock.now_ns()).is_some() {
-            return Ok(None);
-        }
         let is_allowed = match self.limiter.batch(&members_of(&matched)).check() {
             Ok(decision) => decision.allowed(),
             // The charge explains the error.
@@ -186,7 +182,14 @@ impl Rules {
         }
         let asked = self.ask_matched(&mut matched)?;
         // Another request may have taken the units since the look.
-        Ok(asked.0.allowed().then(|| Ok(self.learning(asked, learner, learns))))
+        Ok(asked.0.allowed().then(|| Ok(self.learning(asked, learner, &matched))))
+    }
+
+    /// Asks the limits about a request that must not wait.
+    fn ask_now(&self, parts: &Parts, learner: &Arc<Learner>) -> Asked {
+        let mut matched = self.all_matching(&self.rules, parts)?;
+        let asked = self.ask_matched(&mut matched)?;
+        Ok(self.learning(asked, learner, &matched))
     }
 
     async fn ask_until_allowed<F: Future<Output = ()>>(
@@ -200,38 +203,19 @@ impl Rules {
         if matched.len() > 1 {
             keep_one_of_each_bucket(&mut matched);
         }
-        let learns = Learner::charges(&matched);
         let members = members_of(&matched);
         let batch = self.limiter.batch(&members);
-        let clock = &self.limiter.inner.clock;
-        let until_ns = clock.now_ns().saturating_add(saturating_ns(at_most));
         let rejected = |error: Error| rejection_for(error, &matched);
-        let refused = loop {
-            let now_ns = clock.now_ns();
-            let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
-            match learner.pause(&learns, now_ns) {
-                Some(pause) if pause > left => break Some(pause),
-                Some(pause) => {
-                    timer(pause).await;
-                    continue;
-                }
-                None => {}
+        let refused = match batch.until_allowed_and_unblocked(at_most, timer).await {
+            Ok(receipt) => {
+                let asked = self.outcome_of_wait(&matched, receipt)?;
+                return Ok(self.learning(asked, learner, &matched));
             }
-            match batch.until_allowed(left, timer).await {
-                // The provider has refused another request meanwhile.
-                Ok(receipt) if learner.pause(&learns, clock.now_ns()).is_some() => {
-                    receipt.give_back_all();
-                }
-                Ok(receipt) => {
-                    let asked = self.outcome_of_wait(&matched, receipt)?;
-                    return Ok(self.learning(asked, learner, learns));
-                }
-                Err(ReserveError::Wrong(error)) => return Err(rejected(error)),
-                Err(error) => break error.needed(),
-            }
+            Err(ReserveError::Wrong(error)) => return Err(rejected(error)),
+            Err(error) => error.needed(),
         };
         let looked = batch.check().map_err(rejected)?;
-        // Units may have come back meanwhile, or the provider holds requests back. The request is refused all the same.
+        // Units may have come back meanwhile. The request is refused all the same.
         let decision = match (looked.allowed(), refused) {
             (false, None) => looked,
             (_, needed) => {
@@ -250,14 +234,13 @@ impl Rules {
         &self,
         (decision, outcome): (Decision, Option<RequestOutcome>),
         learner: &Arc<Learner>,
-        learns: Vec<LearnedCharge>,
+        matched: &[MatchedRule<'_, '_>],
     ) -> (Decision, Option<RequestOutcome>) {
-        if learns.is_empty() || !decision.allowed() {
-            return (decision, outcome);
-        }
+        let learning = if decision.allowed() { learner.begin(matched) } else { None };
+        let Some(learning) = learning else { return (decision, outcome) };
         let mut outcome = outcome.unwrap_or_else(|| RequestOutcome::new(decision));
         let held = outcome.held.get_or_insert_with(|| Box::new(HeldByRequest::new()));
-        held.learning = learner.begin(&self.limiter, learns);
+        held.learning = Some(learning);
         (decision, Some(outcome))
     }
 

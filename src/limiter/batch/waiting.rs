@@ -64,7 +64,7 @@ impl Batch<'_> {
             return Err(Error::new(ErrorKind::Batch, text).into());
         }
         let positions: SmallVec<[usize; INLINE_MEMBERS]> = (0..self.members.len()).collect();
-        Ok(self.take_places(&positions, saturating_ns(at_most))?.into_reservation())
+        Ok(self.take_places(&positions, saturating_ns(at_most), false)?.into_reservation())
     }
 
     /// Waits until all limits allow the batch, for at most `at_most`, and charges it. The result is a receipt of all charges, as
@@ -114,7 +114,19 @@ impl Batch<'_> {
         at_most: Duration,
         timer: impl Timer,
     ) -> Result<Receipt, ReserveError> {
-        self.wait(at_most, timer, true).await
+        BatchWait::begin(self, at_most)?.run(timer).await
+    }
+
+    /// Waits like [`until_allowed`](Batch::until_allowed), and for the end of the members' blocks. Places in the time of a block
+    /// are cancelled, and taken anew from its end on.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    pub(crate) async fn until_allowed_and_unblocked(
+        &self,
+        at_most: Duration,
+        timer: impl Timer,
+    ) -> Result<Receipt, ReserveError> {
+        let wait = BatchWait::begin(self, at_most)?;
+        BatchWait { waits_for_blocks: true, ..wait }.run(timer).await
     }
 
     /// Waits until all limits allow the batch, for at most `at_most`, and charges it, without places: it spends, sleeps
@@ -146,22 +158,8 @@ impl Batch<'_> {
         at_most: Duration,
         timer: impl Timer,
     ) -> Result<Receipt, ReserveError> {
-        self.wait(at_most, timer, false).await
-    }
-
-    async fn wait(
-        &self,
-        at_most: Duration,
-        timer: impl Timer,
-        with_places: bool,
-    ) -> Result<Receipt, ReserveError> {
-        let mut wait = BatchWait::begin(self, at_most, with_places)?;
-        loop {
-            match wait.next()? {
-                Next::Sleep(time) => timer.sleep(time).await,
-                Next::Allowed(receipt) => return Ok(receipt),
-            }
-        }
+        let wait = BatchWait::begin(self, at_most)?;
+        BatchWait { with_places: false, ..wait }.run(timer).await
     }
 
     /// Returns the error of a batch that could never be charged.
@@ -169,17 +167,26 @@ impl Batch<'_> {
         self.with_members(OF_SPEND, true, |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
     }
 
-    /// Takes places for the members at these positions, all of them for one time.
+    /// Takes places for the members at these positions, all of them for one time, which may be `after_blocks`.
     fn take_places(
         &self,
         positions: &[usize],
         at_most_ns: u64,
+        after_blocks: bool,
     ) -> Result<TakenPlaces<'_>, ReserveError> {
         let now_ns = self.limiter.inner.clock.now_ns();
         let mut from_ns = now_ns;
-        // Repeats only if another call has taken a place meanwhile.
+        // Repeats only if another call has taken a place or blocked an id meanwhile.
         'again: loop {
-            let (granted_ns, latest) = self.find_grant(positions, now_ns, from_ns)?;
+            let found = self.find_grant(positions, now_ns, from_ns);
+            if let Err(ReserveError::Blocked { left }) = &found
+                && after_blocks
+                && saturating_ns(*left) <= at_most_ns
+            {
+                from_ns = now_ns.saturating_add(saturating_ns(*left));
+                continue;
+            }
+            let (granted_ns, latest) = found?;
             let needed_ns = granted_ns - now_ns;
             if needed_ns > at_most_ns {
                 let Member { handle, id, .. } = self.members[latest];
@@ -263,6 +270,24 @@ impl<'m> TakenPlaces<'m> {
         others.map(Claim::cost).fold(0, u64::saturating_add) > *burst
     }
 
+    /// Whether the id of a place is blocked now.
+    fn is_blocked(&self, batch: &Batch<'_>) -> Result<bool, ReserveError> {
+        let inner = &*batch.limiter.inner;
+        if !inner.blocks.is_any() {
+            return Ok(false);
+        }
+        let from_ns = inner.clock.now_ns();
+        for (member, _) in &self.counted {
+            let wanted = Wanted::LookForPlace { from_ns };
+            match member.handle.reserve_as(member.id, member.cost, from_ns, wanted) {
+                Err(ReserveError::Blocked { .. }) => return Ok(true),
+                Ok(_) | Err(ReserveError::NoPlaces { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     fn into_reservation(mut self) -> Reservation {
         for (member, (burst, decision)) in &self.counted {
             if let Some(stripes) = &member.handle.stripes {
@@ -277,22 +302,30 @@ impl<'m> TakenPlaces<'m> {
 struct BatchWait<'b> {
     batch: &'b Batch<'b>,
     with_places: bool,
+    waits_for_blocks: bool,
     /// The caller's deadline by the limiter's clock.
     until_ns: u64,
-    /// The places for which the caller sleeps, and the members without one.
-    taken: Option<(TakenPlaces<'b>, SmallVec<[usize; INLINE_MEMBERS]>)>,
+    taken: Option<Taken<'b>>,
 }
 
+/// The places for which a caller sleeps, and the positions of the members without one.
+type Taken<'b> = (TakenPlaces<'b>, SmallVec<[usize; INLINE_MEMBERS]>);
+
 impl<'b> BatchWait<'b> {
-    fn begin(
-        batch: &'b Batch<'b>,
-        at_most: Duration,
-        with_places: bool,
-    ) -> Result<BatchWait<'b>, Error> {
+    fn begin(batch: &'b Batch<'b>, at_most: Duration) -> Result<BatchWait<'b>, Error> {
         batch.validate()?;
         let now_ns = batch.limiter.inner.clock.now_ns();
         let until_ns = now_ns.saturating_add(saturating_ns(at_most));
-        Ok(BatchWait { batch, with_places, until_ns, taken: None })
+        Ok(BatchWait { batch, with_places: true, waits_for_blocks: false, until_ns, taken: None })
+    }
+
+    async fn run(mut self, timer: impl Timer) -> Result<Receipt, ReserveError> {
+        loop {
+            match self.next()? {
+                Next::Sleep(time) => timer.sleep(time).await,
+                Next::Allowed(receipt) => return Ok(receipt),
+            }
+        }
     }
 
     fn left_ns(&self) -> u64 {
@@ -303,10 +336,17 @@ impl<'b> BatchWait<'b> {
     fn next(&mut self) -> Result<Next, ReserveError> {
         let (taken, others) = match self.taken.take() {
             Some(taken) => taken,
-            None => take_places(self.batch, self.with_places, self.until_ns)?,
+            None => self.take_places()?,
         };
         let wait = taken.places.wait();
         if !wait.is_zero() {
+            self.taken = Some((taken, others));
+            return Ok(Next::Sleep(wait));
+        }
+        if self.waits_for_blocks && taken.is_blocked(self.batch)? {
+            drop(taken);
+            let (taken, others) = self.take_places()?;
+            let wait = taken.places.wait();
             self.taken = Some((taken, others));
             return Ok(Next::Sleep(wait));
         }
@@ -318,7 +358,7 @@ impl<'b> BatchWait<'b> {
         let rest = Batch::new(self.batch.limiter, &members);
         let mut decision = rest.check()?;
         let is_last = |decision: &Decision| {
-            decision.blocked()
+            (decision.blocked() && !self.waits_for_blocks)
                 || decision.out_of_room()
                 || saturating_ns(decision.retry_in()) > self.left_ns()
         };
@@ -339,28 +379,24 @@ impl<'b> BatchWait<'b> {
         }
         Ok(Next::Sleep(decision.retry_in()))
     }
-}
 
-/// Takes places for the members that can have one, and returns the positions of the others.
-fn take_places<'b>(
-    batch: &'b Batch<'b>,
-    with_places: bool,
-    until_ns: u64,
-) -> Result<(TakenPlaces<'b>, SmallVec<[usize; INLINE_MEMBERS]>), ReserveError> {
-    // Repeats only if a reload has changed an algorithm meanwhile.
-    loop {
-        let (mut placed, mut others) =
-            (SmallVec::<[usize; INLINE_MEMBERS]>::new(), SmallVec::new());
-        for (position, member) in batch.members.iter().enumerate() {
-            let has_place =
-                with_places && member.is_plain() && member.handle.has_places(member.id)?;
-            if has_place { placed.push(position) } else { others.push(position) }
-        }
-        let left_ns = until_ns.saturating_sub(batch.limiter.inner.clock.now_ns());
-        match batch.take_places(&placed, left_ns) {
-            Ok(taken) => return Ok((taken, others)),
-            Err(ReserveError::NoPlaces { .. }) => {}
-            Err(error) => return Err(error),
+    /// Takes places for the members that can have one, and returns the positions of the others.
+    fn take_places(&self) -> Result<Taken<'b>, ReserveError> {
+        let BatchWait { batch, with_places, waits_for_blocks, .. } = *self;
+        // Repeats only if a reload has changed an algorithm meanwhile.
+        loop {
+            let (mut placed, mut others) =
+                (SmallVec::<[usize; INLINE_MEMBERS]>::new(), SmallVec::new());
+            for (position, member) in batch.members.iter().enumerate() {
+                let has_place =
+                    with_places && member.is_plain() && member.handle.has_places(member.id)?;
+                if has_place { placed.push(position) } else { others.push(position) }
+            }
+            match batch.take_places(&placed, self.left_ns(), waits_for_blocks) {
+                Ok(taken) => return Ok((taken, others)),
+                Err(ReserveError::NoPlaces { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }

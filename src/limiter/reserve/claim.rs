@@ -198,7 +198,8 @@ impl KeyedLimit {
         let charged = if is_above { 0 } else { cost };
         let store_key = view.store_key(key, tag);
         let (mut refused, is_in_vacant) = (None, Cell::new(false));
-        let mut spent = match view.blocked_ns(&store_key, now_ns) {
+        let blocked_ns = view.blocked_ns(&store_key, now_ns);
+        let mut spent = match blocked_ns.filter(|&left_ns| wanted.is_blocked_for(left_ns, now_ns)) {
             Some(left_ns) => {
                 refused = Some(Refused::Blocked { left_ns });
                 Spent::nothing(view.denied_by_block(&store_key, limit, charged, now_ns, left_ns)?)

@@ -47,6 +47,12 @@ impl Wanted {
         Some(WantedPlace { at_most_ns, from_ns, looks })
     }
 
+    /// Whether a block that ends `left_ns` after `now_ns` denies the call. A place may begin after it.
+    pub(super) fn is_blocked_for(self, left_ns: u64, now_ns: u64) -> bool {
+        let from_ns = self.place().map_or(now_ns, |place| place.from_ns.max(now_ns));
+        now_ns.saturating_add(left_ns) > from_ns
+    }
+
     /// Whether the call charges nothing.
     pub(super) fn looks(self) -> bool {
         matches!(self, Wanted::LookForPlace { .. })
