@@ -23,6 +23,9 @@ pub(crate) trait BuiltIn: Algorithm {
     /// spend now: a settlement above its estimate. Returns the new word, or `None` if it does not change.
     fn owe(&self, word: u64, now_ns: u64, cost: u64, max_debt: u64) -> Option<u64>;
 
+    /// The most units beyond the burst that a bucket's word can hold; 0 if a bucket has no debt.
+    fn debt_room(&self) -> u64;
+
     /// Returns the units that calls may spend now.
     fn available(&self, word: u64, now_ns: u64) -> u64;
 

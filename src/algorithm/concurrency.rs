@@ -158,6 +158,10 @@ impl BuiltIn for Concurrency {
         None
     }
 
+    fn debt_room(&self) -> u64 {
+        0
+    }
+
     fn available(&self, word: u64, _now_ns: u64) -> u64 {
         u64::from(self.max).saturating_sub(InFlight::from_word(word).permits)
     }

@@ -96,6 +96,10 @@ impl BuiltIn for Custom {
         self.spend(word, now_ns, units).word
     }
 
+    fn debt_room(&self) -> u64 {
+        0
+    }
+
     fn available(&self, word: u64, now_ns: u64) -> u64 {
         self.spend(word, now_ns, 0).decision.remaining().unwrap_or(u64::MAX)
     }

@@ -10,6 +10,9 @@ use crate::algorithm::{Algorithm, Outcome};
 use crate::clock::MAX_NOW_NS;
 use crate::decision::Decision;
 
+/// The longest time from empty to full: 146 years.
+pub(crate) const MAX_BURST_OFFSET_NS: u64 = 1 << 62;
+
 /// The latest time at which a bucket is full again.
 const MAX_TAT_NS: u64 = (1 << 63) - 1;
 
@@ -217,6 +220,11 @@ impl BuiltIn for Gcra {
         let increment_ns = self.emission_interval_ns.saturating_mul(cost);
         let owed_ns = base_ns.saturating_add(increment_ns).min(max_ns);
         (owed_ns > base_ns).then_some(owed_ns)
+    }
+
+    fn debt_room(&self) -> u64 {
+        // The constructor has checked the burst against the same bound.
+        (MAX_BURST_OFFSET_NS / self.emission_interval_ns).saturating_sub(self.burst)
     }
 
     fn available(&self, tat_ns: u64, now_ns: u64) -> u64 {

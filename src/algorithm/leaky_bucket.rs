@@ -179,6 +179,10 @@ impl BuiltIn for LeakyBucket {
         (counter > level.counter).then(|| level.word(counter))
     }
 
+    fn debt_room(&self) -> u64 {
+        MAX_COUNT.saturating_sub(self.size())
+    }
+
     fn available(&self, word: u64, now_ns: u64) -> u64 {
         self.size().saturating_sub(self.counter_at(word, now_ns))
     }

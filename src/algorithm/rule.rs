@@ -135,6 +135,11 @@ impl Rule {
         each!(self, it => it.owe(word, now_ns, cost, max_debt))
     }
 
+    /// See [`BuiltIn::debt_room`].
+    pub(crate) fn debt_room(&self) -> u64 {
+        each!(self, it => it.debt_room())
+    }
+
     /// See [`BuiltIn::available`].
     fn available(&self, word: u64, now_ns: u64) -> u64 {
         each!(self, it => it.available(word, now_ns))

@@ -267,6 +267,10 @@ impl BuiltIn for Window {
         (used > current.used).then(|| current.word(used))
     }
 
+    fn debt_room(&self) -> u64 {
+        MAX_COUNT.saturating_sub(self.quota())
+    }
+
     /// What remains of the quota may come later in the window.
     fn available(&self, word: u64, now_ns: u64) -> u64 {
         let current = self.current(word, now_ns);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::limit::{Limit, Parameters};
+use crate::limit::{Limit, ParameterValue, Parameters};
 
 /// Writes the parameters as a file has them: `burst 20, count 10, period 1s`. The name of any other algorithm than gcra
 /// comes first: `fixed_window: limit 10, window 1m`.
@@ -22,25 +22,21 @@ use crate::limit::{Limit, Parameters};
 /// ```
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.parameters() {
-            Parameters::Gcra { burst, count, period } => {
-                write!(f, "burst {burst}, count {count}, period {}", Go(period))
-            }
-            Parameters::FixedWindow { limit, window } => {
-                write!(f, "fixed_window: limit {limit}, window {}", Go(window))
-            }
-            Parameters::TokenBucket { limit, window, burst } => {
-                write!(f, "token_bucket: limit {limit}, window {}, burst {burst}", Go(window))
-            }
-            Parameters::LeakyBucket { size, drip_rate, drip_size } => {
-                let rate = Go(drip_rate);
-                write!(f, "leaky_bucket: size {size}, drip_rate {rate}, drip_size {drip_size}")
-            }
-            Parameters::Concurrency { max, retry_after } => {
-                write!(f, "concurrency: max {max}, retry_after {}", Go(retry_after))
-            }
-            Parameters::Custom(rule) => write!(f, "{}: largest cost {}", rule.name(), self.burst()),
+        let parameters = self.parameters();
+        if let Parameters::Custom(rule) = parameters {
+            return write!(f, "{}: largest cost {}", rule.name(), self.burst());
         }
+        if self.rule().gcra().is_none() {
+            write!(f, "{}: ", self.algorithm())?;
+        }
+        for (at, (name, value)) in parameters.named().enumerate() {
+            let before = if at == 0 { "" } else { ", " };
+            match value {
+                ParameterValue::Units(units) => write!(f, "{before}{name} {units}")?,
+                ParameterValue::Time(time) => write!(f, "{before}{name} {}", Go(time))?,
+            }
+        }
+        Ok(())
     }
 }
 

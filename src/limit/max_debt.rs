@@ -1,24 +1,11 @@
 //! The largest debt of a bucket: the room that its word has beyond the burst.
 
-use crate::algorithm::timed_count::MAX_COUNT;
 use crate::limit::{Limit, LimitFault, Parameters};
 
 impl Limit {
     /// The most units beyond the burst that a bucket's word can hold; 0 for a custom algorithm, which has no debt.
     pub(crate) fn debt_room(&self) -> u64 {
-        match self.parameters() {
-            Parameters::Gcra { burst, .. } => {
-                // The constructor has checked the burst against the same bound.
-                let interval_ns = self.emission_interval().as_nanos().max(1);
-                let max_units = Limit::MAX_BURST_OFFSET_NS / interval_ns;
-                u64::try_from(max_units).unwrap_or(u64::MAX).saturating_sub(burst)
-            }
-            Parameters::FixedWindow { limit, .. } | Parameters::TokenBucket { limit, .. } => {
-                MAX_COUNT.saturating_sub(limit)
-            }
-            Parameters::LeakyBucket { size, .. } => MAX_COUNT.saturating_sub(size),
-            Parameters::Concurrency { .. } | Parameters::Custom(_) => 0,
-        }
+        self.rule().debt_room()
     }
 
     /// Checks that a bucket can owe `units`.
@@ -45,6 +32,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::algorithm::timed_count::MAX_COUNT;
 
     const SECOND: Duration = Duration::from_secs(1);
 

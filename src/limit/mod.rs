@@ -7,17 +7,21 @@ mod counted;
 mod custom;
 pub(crate) mod display;
 pub(crate) mod max_debt;
+mod parameters;
 mod scaled;
 
 use std::time::Duration;
 
+#[cfg(doc)]
+use crate::algorithm::Algorithm;
 use crate::algorithm::demand::Demand;
+use crate::algorithm::gcra;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::window::WindowKind;
-use crate::algorithm::{Algorithm, gcra};
 use crate::error::{Error, ErrorKind};
 
 pub use crate::algorithm::factor::Factor;
+pub use parameters::{ParameterValue, Parameters};
 
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use counted::whole_of_decimal;
@@ -60,72 +64,6 @@ pub struct Limit {
     rule: Rule,
 }
 
-/// The parameters of a limit, by its algorithm. A limit of [`from_sharkey`](Limit::from_sharkey) or
-/// [`at_most`](Limit::at_most), or one that a factor has scaled, has the parameters that it was converted to.
-///
-/// # Example: read the parameters of a limit
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::Limit;
-/// use tollgate::limit::Parameters;
-///
-/// let limit = Limit::fixed_window(10, Duration::from_secs(60))?;
-/// match limit.parameters() {
-///     Parameters::FixedWindow { limit, window } => assert_eq!((limit, window.as_secs()), (10, 60)),
-///     other => panic!("{other:?}"),
-/// }
-/// # Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Parameters<'a> {
-    /// Of [`Limit::new`].
-    Gcra {
-        /// The most units at one instant.
-        burst: u64,
-        /// The units that come back every `period`.
-        count: u64,
-        /// The time in which `count` units come back.
-        period: Duration,
-    },
-    /// Of [`Limit::fixed_window`].
-    FixedWindow {
-        /// The most units in a window.
-        limit: u64,
-        /// The length of a window.
-        window: Duration,
-    },
-    /// Of [`Limit::token_bucket`].
-    TokenBucket {
-        /// The most units in a window.
-        limit: u64,
-        /// The length of a window.
-        window: Duration,
-        /// The units available at a window's start.
-        burst: u64,
-    },
-    /// Of [`Limit::leaky_bucket`].
-    LeakyBucket {
-        /// The most units in the bucket.
-        size: u64,
-        /// The time between two drips.
-        drip_rate: Duration,
-        /// The units of a drip.
-        drip_size: u64,
-    },
-    /// See [`Limit::concurrency`].
-    Concurrency {
-        /// The most permits that are out at once.
-        max: u64,
-        /// What a denial tells the caller to wait.
-        retry_after: Duration,
-    },
-    /// Of [`Limit::custom`].
-    /// Of [`Limit::custom`].
-    Custom(&'a dyn Algorithm),
-}
-
 /// The reason why parameters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitFault {
@@ -137,7 +75,7 @@ pub(crate) struct LimitFault {
 
 impl Limit {
     /// The longest time from empty to full: 2^62 ns, 146 years.
-    pub(crate) const MAX_BURST_OFFSET_NS: u128 = 1 << 62;
+    pub(crate) const MAX_BURST_OFFSET_NS: u128 = gcra::MAX_BURST_OFFSET_NS as u128;
 
     /// Makes a gcra limit: `burst` units at one instant, refilled at `count` units per `period`.
     ///
@@ -360,20 +298,9 @@ impl Limit {
     pub(crate) fn burst_offset_ns(&self) -> u64 {
         match self.rule.gcra() {
             Some(gcra) => gcra.burst_offset_ns(),
-            None => self.longest_reset_ns(),
-        }
-    }
-
-    /// The time after which an empty bucket is full again, by an algorithm other than gcra.
-    #[inline(never)]
-    fn longest_reset_ns(&self) -> u64 {
-        match &self.rule {
-            Rule::Window(_) => self.period_ns,
-            // At most 2^62: the constructor has checked it.
-            Rule::LeakyBucket(_) => {
-                self.max_cost.div_ceil(self.count.max(1)).saturating_mul(self.period_ns)
-            }
-            Rule::Gcra(_) | Rule::Concurrency(_) | Rule::Custom(_) => 0,
+            // What is in flight and custom algorithms have no rate.
+            None if self.count == 0 => 0,
+            None => self.rule.fills_in_ns(),
         }
     }
 
@@ -386,13 +313,7 @@ impl Limit {
     /// Makes the error for a demand above the largest cost, with the name that the algorithm's field has in files.
     #[cold]
     pub(crate) fn cost_error(&self, demand: Demand, name: Option<&str>) -> Error {
-        let field = match self.parameters() {
-            Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
-            Parameters::FixedWindow { .. } => "limit",
-            Parameters::LeakyBucket { .. } => "size",
-            Parameters::Concurrency { .. } => "max",
-            Parameters::Custom(_) => "largest cost",
-        };
+        let field = self.parameters().name_of_burst();
         let max_cost = self.burst();
         let of_limit = name.map(|name| format!(" of {name}")).unwrap_or_default();
         let Demand { cost, leave } = demand;

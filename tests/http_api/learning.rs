@@ -127,7 +127,7 @@ async fn refusals_hold_back_and_errors_do_not() {
 
 /// A request may wait as long as the provider asks for, or is refused with this time, although the limit has units.
 #[tokio::test(start_paused = true)]
-async fn pause_is_told_and_may_be_the_longest_wait() {
+async fn pause_may_be_the_longest_wait() {
     for (at_most, is_served) in [(10 * SECOND, true), (9 * SECOND, false)] {
         let world = World::new(10, at_most, false);
         world.call("a", LEAVE_ME).await.unwrap();

@@ -1,10 +1,11 @@
 //! Lists the parameters of a limit under their names in limits files.
 
+use std::iter;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tollgate::Limit;
-use tollgate::limit::Parameters;
+use tollgate::limit::{ParameterValue, Parameters};
 use tollgate::limits::LimitEntry;
 
 use crate::text::{grouped, span};
@@ -56,31 +57,12 @@ impl Field {
 /// Returns the algorithm and its parameters in the order of limits files; of a custom algorithm, the largest
 /// cost.
 pub(crate) fn fields(limit: &Limit) -> Vec<Field> {
-    let parameters = match limit.parameters() {
-        Parameters::Gcra { burst, count, period } => vec![
-            Field::units("burst", burst),
-            Field::units("count", count),
-            Field::time("period", period),
-        ],
-        Parameters::FixedWindow { limit, window } => {
-            vec![Field::units("limit", limit), Field::time("window", window)]
-        }
-        Parameters::TokenBucket { limit, window, burst } => vec![
-            Field::units("limit", limit),
-            Field::time("window", window),
-            Field::units("burst", burst),
-        ],
-        Parameters::LeakyBucket { size, drip_rate, drip_size } => vec![
-            Field::units("size", size),
-            Field::time("drip_rate", drip_rate),
-            Field::units("drip_size", drip_size),
-        ],
-        Parameters::Concurrency { max, retry_after } => {
-            vec![Field::units("max", max), Field::time("retry_after", retry_after)]
-        }
-        _ => vec![Field::units("max_cost", limit.burst())],
-    };
-    [vec![Field::text(ALGORITHM, limit.algorithm())], parameters].concat()
+    let parameters = limit.parameters().named().map(|(name, value)| match value {
+        ParameterValue::Time(time) => Field::time(name, time),
+        ParameterValue::Units(units) => Field::units(name, units),
+        other => Field::text(name, format!("{other:?}")),
+    });
+    iter::once(Field::text(ALGORITHM, limit.algorithm())).chain(parameters).collect()
 }
 
 /// The name of the field with the algorithm.

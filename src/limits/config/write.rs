@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 
-use crate::limit::{Limit, Parameters};
+use crate::limit::{Limit, ParameterValue, Parameters};
 use crate::limits::expiry::Expiry;
 use crate::limits::format::{decode_for_file, encode_override};
 use crate::limits::read::{WrittenId, parse_duration};
@@ -177,30 +177,14 @@ fn limit_fields(limit: &Limit) -> Result<Fields, String> {
 }
 
 fn parameters(limit: &Limit) -> Result<Fields, String> {
-    let number = |number: u64| Tree::Integer(number.into());
-    Ok(match limit.parameters() {
-        Parameters::Gcra { burst, count, period } => {
-            let period = duration("period", period)?;
-            vec![("burst", number(burst)), ("count", number(count)), ("period", period)]
-        }
-        Parameters::FixedWindow { limit, window } => {
-            vec![("limit", number(limit)), ("window", duration("window", window)?)]
-        }
-        Parameters::TokenBucket { limit, window, burst } => {
-            let window = duration("window", window)?;
-            vec![("limit", number(limit)), ("window", window), ("burst", number(burst))]
-        }
-        Parameters::LeakyBucket { size, drip_rate, drip_size } => {
-            let rate = duration("drip_rate", drip_rate)?;
-            vec![("size", number(size)), ("drip_rate", rate), ("drip_size", number(drip_size))]
-        }
-        Parameters::Concurrency { max, retry_after } => {
-            vec![("max", number(max)), ("retry_after", duration("retry_after", retry_after)?)]
-        }
-        Parameters::Custom(rule) => {
-            return Err(format!("the custom algorithm {} cannot be written", rule.name()));
-        }
-    })
+    if let Parameters::Custom(rule) = limit.parameters() {
+        return Err(format!("the custom algorithm {} cannot be written", rule.name()));
+    }
+    let written = limit.parameters().named().map(|(name, value)| match value {
+        ParameterValue::Units(units) => Ok((name, Tree::Integer(units.into()))),
+        ParameterValue::Time(time) => Ok((name, duration(name, time)?)),
+    });
+    written.collect()
 }
 
 /// Returns the parameters that say that there is no limit: Sharkey's.

@@ -14,8 +14,8 @@ use std::time::SystemTime;
 
 use super::Limits;
 use super::entries::{Location, OverrideEntry};
+use crate::limit::Limit;
 use crate::limit::display::Go;
-use crate::limit::{Limit, Parameters};
 use crate::limits::expiry::seconds;
 use crate::util::escape::Escaped;
 
@@ -339,13 +339,7 @@ impl OverrideEntry<'_> {
 fn stricter(own: &Limit, default: &Limit) -> Vec<String> {
     let mut found = Vec::new();
     if own.burst() < default.burst() {
-        let word = match own.parameters() {
-            Parameters::Gcra { .. } | Parameters::TokenBucket { .. } => "burst",
-            Parameters::FixedWindow { .. } => "limit",
-            Parameters::LeakyBucket { .. } => "size",
-            Parameters::Concurrency { .. } => "max",
-            Parameters::Custom(_) => "largest cost",
-        };
+        let word = own.parameters().name_of_burst();
         found.push(format!("{word} {} is below {}", own.burst(), default.burst()));
     }
     // Compares count / period exactly, by multiplying each count by the other period.
