@@ -7,7 +7,7 @@ mod pages;
 use pages::{NODES, OPERATOR, README, REPORT, RULES, TRACE, run, shown};
 
 /// The part of a command that a test replaces by [`BINARY`].
-const TOLLGATE: &str = "cargo run --release -- ";
+const TOLLGATE: &str = "cargo run -- ";
 const BINARY: &str = concat!(env!("CARGO_BIN_EXE_tollgate"), " ");
 
 #[test]
