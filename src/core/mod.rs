@@ -19,3 +19,4 @@ pub(crate) mod state;
 pub(crate) mod sweep_clock;
 pub(crate) mod sweep_record;
 pub(crate) mod view;
+pub(crate) mod waiters;

@@ -8,6 +8,7 @@ use crate::core::returns::ReturnableCharge;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::LimiterState;
 use crate::core::view::LimitsView;
+use crate::core::waiters::{self, Bucket};
 use crate::limit::Limit;
 use crate::store::key::KeyRef;
 use crate::store::{Absent, Change, Outdated, StoreKey, UpdateError};
@@ -136,5 +137,8 @@ impl ReturnableCharge<'_> {
                 }
             }
         });
+        if waiters::is_any() {
+            Bucket::new(inner, key).wake_first();
+        }
     }
 }

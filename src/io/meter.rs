@@ -5,9 +5,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use crate::core::waiters::Entry;
 use crate::io::slice::{Slice, Want};
 use crate::io::throttle::{Sleeper, Throttle};
-use crate::io::waiters::Entry;
 use crate::limiter::reserve::ReserveError;
 
 /// Counts the bytes of one stream. Dropping it returns the places of the bytes that have not moved.

@@ -34,7 +34,6 @@ mod reader;
 mod slice;
 mod stream;
 mod throttle;
-mod waiters;
 mod writer;
 
 pub use body::ThrottledBody;

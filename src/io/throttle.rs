@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::waiters::Bucket;
 use crate::io::slice::{Slice, Want};
-use crate::io::waiters::Bucket;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::other_handles::needs_store;
 use crate::limiter::reserve::ReserveError;
@@ -137,7 +137,7 @@ impl<T: Sleeper> Throttle<T> {
             return Err(needs_store(limit.name()).into());
         }
         Slice::check(&limit, &key, limit.limiter.inner.clock.now_ns())?;
-        let bucket = Bucket::new(&limit, key.as_ref());
+        let bucket = Bucket::new(&limit.limiter.inner, key.as_ref());
         Ok(Throttle(Arc::new(Parts { limit, key, bucket, sleeper })))
     }
 

@@ -30,7 +30,7 @@ fn limited<S>(client: S) -> Result<AsyncRateLimit<S>, SetupError> {
     let limits = Limits::builder()
         .limit("Requests", IdFormat::String, Limit::new(10, 500, minute)?)?
         .limit("Tokens", IdFormat::String, Limit::new(4_000, 90_000, minute)?)?
-        .limit("AtOnce", IdFormat::String, Limit::concurrency(8)?.retry_after(minute / 600)?)?;
+        .limit("AtOnce", IdFormat::String, Limit::concurrency(8)?)?;
     let limiter = Limiter::new(limits.build());
     let key = || extract::everyone("key");
     let requests = Rule::new(limiter.limit("Requests")?, key()).learn(Learn::openai_requests());

@@ -322,7 +322,6 @@ fn permits_are_tried_at_the_grant() {
         assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(1), "{engine:?}: returned");
         assert_eq!(in_flight.in_flight("id").unwrap(), 1);
         drop(first);
-        world.advance_and_wake(seconds(1));
         let Poll::Ready(Ok(mut receipt)) = second.poll() else { panic!("{engine:?}") };
         assert_eq!(in_flight.in_flight("id").unwrap(), 1);
         assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(0));
@@ -332,6 +331,8 @@ fn permits_are_tried_at_the_grant() {
 
         let held = in_flight.acquire("id", 1).unwrap().1;
         let mut late = Task::new(batch.until_allowed(ms(999), world.clone()));
+        assert!(late.poll().is_pending(), "{engine:?}");
+        world.advance_and_wake(ms(999));
         let Poll::Ready(Err(error)) = late.poll() else { panic!("{engine:?}") };
         assert_eq!(error.needed(), Some(seconds(1)), "{engine:?}: its retry_after");
         assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(1), "{engine:?}");

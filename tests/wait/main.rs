@@ -10,6 +10,7 @@ mod goes_away;
 mod herd;
 mod kept;
 mod meetings;
+mod permits;
 mod places;
 #[path = "../support/random.rs"]
 mod random;

@@ -36,7 +36,9 @@ fn deadline_holds_in_each_round() {
             assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(1), "{engine:?} {round}");
             world.advance_and_wake(seconds(1));
         }
-        let Poll::Ready(Err(error)) = task.poll() else { panic!("{engine:?}: 500 ms are left") };
+        assert!(task.poll().is_pending(), "{engine:?}: 500 ms are left");
+        world.advance_and_wake(ms(500));
+        let Poll::Ready(Err(error)) = task.poll() else { panic!("{engine:?}: it is too late") };
         assert!(error.is_not_in_time(), "{engine:?}: {error}");
         assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(1), "{engine:?}");
         let counters = limiter.counters();

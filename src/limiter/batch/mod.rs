@@ -9,6 +9,7 @@ mod count;
 mod estimate;
 mod fast_path;
 mod member;
+mod permit_turn;
 pub(crate) mod prepared;
 mod waiting;
 

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
+use crate::limiter::batch::permit_turn::PermitTurn;
 use crate::limiter::batch::prepared::{INLINE_MEMBERS, OF_SPEND};
 use crate::limiter::batch::{Batch, Member};
 use crate::limiter::reserve::claim::Claim;
@@ -72,14 +73,16 @@ impl Batch<'_> {
     ///
     /// Members of gcra take places, as by [`reserve`](Batch::reserve), and are served in the order of the calls. Members without
     /// places (of other algorithms, of permits, with a mode, a factor or units to leave) are charged at the time of the places;
-    /// if one is denied, the places go back, and the batch waits again.
+    /// if one is denied, the places go back, and the batch waits again. A permit that comes back wakes the batch that has waited
+    /// for it longest.
     ///
     /// If the future is dropped, nothing stays charged but for a place that another charge is behind: see
     /// [`Reservation::cancel`].
     ///
     /// # Errors
     ///
-    /// A [`ReserveError`], at once if the wait would be too long, and nothing is charged.
+    /// A [`ReserveError`], and nothing is charged: at once if the wait would be too long, and for permits, which may come back at
+    /// any time, at the end of `at_most`.
     ///
     /// # Example: a request and its tokens, at most four at once
     ///
@@ -306,6 +309,11 @@ struct BatchWait<'b> {
     /// The caller's deadline by the limiter's clock.
     until_ns: u64,
     taken: Option<Taken<'b>>,
+    /// Since when the caller waits, and its turn among those that wait for permits.
+    since_ns: u64,
+    turn: PermitTurn<'b>,
+    /// The position of the member whose permits have denied the last attempt.
+    lacks: Option<usize>,
 }
 
 /// The places for which a caller sleeps, and the positions of the members without one.
@@ -316,13 +324,28 @@ impl<'b> BatchWait<'b> {
         batch.validate()?;
         let now_ns = batch.limiter.inner.clock.now_ns();
         let until_ns = now_ns.saturating_add(saturating_ns(at_most));
-        Ok(BatchWait { batch, with_places: true, waits_for_blocks: false, until_ns, taken: None })
+        Ok(BatchWait {
+            batch,
+            with_places: true,
+            waits_for_blocks: false,
+            until_ns,
+            taken: None,
+            since_ns: now_ns,
+            turn: PermitTurn::default(),
+            lacks: None,
+        })
     }
 
     async fn run(mut self, timer: impl Timer) -> Result<Receipt, ReserveError> {
         loop {
             match self.next()? {
-                Next::Sleep(time) => timer.sleep(time).await,
+                Next::Sleep(time) => match self.lacks.take() {
+                    None => timer.sleep(time).await,
+                    Some(position) => {
+                        let BatchWait { batch, since_ns, .. } = self;
+                        self.turn.wait(batch, position, since_ns, timer.sleep(time)).await;
+                    }
+                },
                 Next::Allowed(receipt) => return Ok(receipt),
             }
         }
@@ -357,10 +380,18 @@ impl<'b> BatchWait<'b> {
             others.iter().map(|&position| self.batch.members[position]).collect();
         let rest = Batch::new(self.batch.limiter, &members);
         let mut decision = rest.check()?;
+        // The member that lacks permits, which may come back at any time.
+        let lacks_permits = |decision: &Decision| {
+            let position = decision.denied_by().filter(|_| !decision.blocked());
+            position.filter(|&at| members[at].handle.counts_in_flight())
+        };
         let is_last = |decision: &Decision| {
             (decision.blocked() && !self.waits_for_blocks)
                 || decision.out_of_room()
-                || saturating_ns(decision.retry_in()) > self.left_ns()
+                || match lacks_permits(decision) {
+                    Some(_) => self.left_ns() == 0,
+                    None => saturating_ns(decision.retry_in()) > self.left_ns(),
+                }
         };
         // The attempt that refuses the caller counts as a denial.
         if decision.allowed() || is_last(&decision) {
@@ -377,7 +408,9 @@ impl<'b> BatchWait<'b> {
         if is_last(&decision) {
             return Err(ReserveError::of_batch(decision));
         }
-        Ok(Next::Sleep(decision.retry_in()))
+        self.lacks = lacks_permits(&decision).map(|at| others[at]);
+        let left = Duration::from_nanos(self.left_ns());
+        Ok(Next::Sleep(decision.retry_in().min(left)))
     }
 
     /// Takes places for the members that can have one, and returns the positions of the others.

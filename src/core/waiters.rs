@@ -1,0 +1,132 @@
+//! Lists the callers that sleep until a bucket has room, so that one of them is woken when another leaves some: streams that
+//! wait for places, and batches that wait for permits.
+//!
+//! Each of them has a timer as well. So a wake that comes for nothing, or not at all, costs time, and no bound depends on it.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::task::Waker;
+
+use crate::core::state::LimiterState;
+use crate::store::key::KeyRef;
+use crate::util::lock::Mutex;
+use crate::util::sync::{FigureUsize, Ordering};
+
+/// A bucket of whichever limiter: a hash of the limiter and the key. If two buckets have the same one, a wake may go to a
+/// caller of the other bucket.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bucket(u64);
+
+impl Bucket {
+    pub(crate) fn new(limiter: &LimiterState, key: KeyRef<'_>) -> Bucket {
+        let mut hasher = DefaultHasher::new();
+        (std::ptr::from_ref(limiter) as usize, key).hash(&mut hasher);
+        Bucket(hasher.finish())
+    }
+
+    fn list(self) -> &'static Mutex<List> {
+        &LISTS[self.0 as usize % LISTS.len()]
+    }
+
+    /// Wakes the stream of the bucket whose place is the latest. It moves to the place that was left, and leaves none itself,
+    /// because no charge is behind its own.
+    #[cfg_attr(not(feature = "io"), allow(dead_code, reason = "only streams move to places"))]
+    pub(crate) fn wake_last(self) {
+        self.wake(|turns| turns.next_back());
+    }
+
+    /// Wakes the caller that has waited longest.
+    pub(crate) fn wake_first(self) {
+        self.wake(|turns| turns.next());
+    }
+
+    fn wake(self, choose: impl FnOnce(&mut dyn DoubleEndedIterator<Item = Turn>) -> Option<Turn>) {
+        if !is_any() {
+            return;
+        }
+        let waker = {
+            let mut list = self.list().lock();
+            let first = Turn { bucket: self, since_ns: 0, number: 0 };
+            let last = Turn { bucket: self, since_ns: u64::MAX, number: u64::MAX };
+            let turn = choose(&mut list.range(first..=last).map(|(&turn, _)| turn));
+            turn.and_then(|turn| remove(&mut list, turn))
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The position of a caller that waits. Those of one bucket are in the order of their times.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    bucket: Bucket,
+    /// The time of a stream's place, or that since when a batch waits.
+    since_ns: u64,
+    number: u64,
+}
+
+type List = BTreeMap<Turn, Waker>;
+
+/// A bucket's callers are in one list. A call locks it only if any caller waits.
+static LISTS: [Mutex<List>; 64] = [const { Mutex::new(BTreeMap::new()) }; 64];
+
+/// The number of all callers in the lists, and the number that the next one gets.
+static WAITING: FigureUsize = FigureUsize::new(0);
+static NEXT: FigureUsize = FigureUsize::new(0);
+
+/// Whether any caller waits, for whichever bucket.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    // Relaxed: who enters now looks again afterwards, or sleeps until its timer.
+    WAITING.load(Ordering::Relaxed) > 0
+}
+
+fn remove(list: &mut List, turn: Turn) -> Option<Waker> {
+    let removed = list.remove(&turn)?;
+    WAITING.fetch_sub(1, Ordering::Relaxed);
+    Some(removed)
+}
+
+/// The position of one caller, if it waits. Dropping the entry removes the caller from the list.
+#[derive(Default)]
+pub(crate) struct Entry(Option<Turn>);
+
+impl Entry {
+    /// Enters the caller, or the waker of its last poll.
+    pub(crate) fn enter(&mut self, bucket: Bucket, since_ns: u64, waker: &Waker) {
+        let turn = *self.0.get_or_insert_with(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed) as u64;
+            Turn { bucket, since_ns, number }
+        });
+        let mut list = turn.bucket.list().lock();
+        let replaced = match list.get_mut(&turn) {
+            Some(before) if before.will_wake(waker) => return,
+            _ => list.insert(turn, waker.clone()),
+        };
+        if replaced.is_none() {
+            WAITING.fetch_add(1, Ordering::Relaxed);
+        }
+        // A custom waker may do anything when it is dropped.
+        drop(list);
+        drop(replaced);
+    }
+
+    /// Whether the caller was woken, and has not entered again.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.0.is_some_and(|turn| !turn.bucket.list().lock().contains_key(&turn))
+    }
+
+    /// Removes the caller from the list. Returns whether it was woken for what another has left.
+    pub(crate) fn leave(&mut self) -> bool {
+        let Some(turn) = self.0.take() else { return false };
+        let removed = remove(&mut turn.bucket.list().lock(), turn);
+        removed.is_none()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,77 @@
+//! The turn of a batch that waits for a permit: it sleeps until one comes back, or until its timer fires.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::core::waiters::{Bucket, Entry};
+use crate::limiter::batch::{Batch, Member};
+use crate::limits::Scratch;
+use crate::store::key::KeyRef;
+
+/// The turn of a batch that waits for a permit. The one that has waited longest is woken first, also if it was woken before in
+/// vain. A newer call that comes between a wake and the attempt takes the permit first.
+#[derive(Default)]
+pub(super) struct PermitTurn<'b> {
+    entry: Entry,
+    /// What the caller has waited for last.
+    of: Option<(Bucket, &'b Batch<'b>, usize)>,
+}
+
+impl<'b> PermitTurn<'b> {
+    /// Sleeps until the member at `position` may have a permit, and at most as long as `sleep`.
+    pub(super) async fn wait(
+        &mut self,
+        batch: &'b Batch<'b>,
+        position: usize,
+        since_ns: u64,
+        sleep: impl Future<Output = ()>,
+    ) {
+        let mut sleep = pin!(sleep);
+        let Some(bucket) = bucket_of(&batch.members[position]) else { return sleep.await };
+        if self.of.is_some_and(|(before, ..)| before != bucket) {
+            self.end();
+        }
+        self.of = Some((bucket, batch, position));
+        let mut has_entered = false;
+        poll_fn(|context| {
+            if sleep.as_mut().poll(context).is_ready() || (has_entered && self.entry.is_woken()) {
+                return Poll::Ready(());
+            }
+            self.entry.enter(bucket, since_ns, context.waker());
+            // A permit that came back before this caller was in the list has woken nobody.
+            if !has_entered && is_free(batch, position) {
+                return Poll::Ready(());
+            }
+            has_entered = true;
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Leaves the list. If the caller was woken, and a permit is free all the same, the next one is woken.
+    fn end(&mut self) {
+        let Some((bucket, batch, position)) = self.of.take() else { return };
+        if self.entry.leave() && is_free(batch, position) {
+            bucket.wake_first();
+        }
+    }
+}
+
+impl Drop for PermitTurn<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn bucket_of(member: &Member<'_>) -> Option<Bucket> {
+    let mut scratch = Scratch::new();
+    let handle = member.handle;
+    let key = KeyRef { limit: handle.index, id: handle.encoded(member.id, &mut scratch).ok()? };
+    Some(Bucket::new(&handle.limiter.inner, key))
+}
+
+fn is_free(batch: &Batch<'_>, position: usize) -> bool {
+    let members = [batch.members[position]];
+    Batch::new(batch.limiter, &members).check().is_ok_and(|decision| decision.allowed())
+}

@@ -1,0 +1,153 @@
+//! Batches that wait for permits: who gets one that comes back, and when.
+
+use std::task::Poll;
+
+use tollgate::ConcurrencyLimit;
+use tollgate::reserve::{Receipt, ReserveError};
+
+use super::virtual_time::{Task, World};
+use super::*;
+use crate::support::seconds;
+
+type Waits<'w> = Task<'w, Result<Receipt, ReserveError>>;
+
+/// A limit of requests that none of the tests uses up, and one of permits, whose denials name a minute.
+fn limits_of(world_of: Engine, permits: u64) -> (Limiter, World) {
+    let at_once = Limit::concurrency(permits).unwrap().retry_after(seconds(60)).unwrap();
+    let rate = Limit::new(100, 1, seconds(1)).unwrap();
+    let limits = support::limits(&[("Rate", rate), ("AtOnce", at_once)]);
+    let (limiter, hand) = support::limiter(limits, world_of);
+    (limiter, World::new(hand))
+}
+
+/// Polls those that were woken, and returns which are done.
+fn done(waits: &mut [Option<Waits<'_>>]) -> Vec<(usize, Result<Receipt, ReserveError>)> {
+    let mut done = Vec::new();
+    for (at, wait) in waits.iter_mut().enumerate() {
+        if let Some(Poll::Ready(result)) = wait.as_mut().map(Task::poll) {
+            *wait = None;
+            done.push((at, result));
+        }
+    }
+    done
+}
+
+/// A permit that comes back goes to the caller that has waited longest, at once.
+#[test]
+fn permits_go_to_those_who_wait_longest() {
+    for engine in ENGINES {
+        let (limiter, world) = limits_of(engine, 1);
+        let (rate, at_once) =
+            (limiter.limit("Rate").unwrap(), limiter.concurrency("AtOnce").unwrap());
+        let members = [rate.member("id"), at_once.member("id")];
+        let batch = limiter.batch(&members);
+        let mut held = at_once.acquire("id", 1).unwrap().1;
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            waits.push(Some(Task::new(batch.until_allowed(seconds(600), world.clone()))));
+            assert!(done(&mut waits).is_empty(), "{engine:?}");
+            world.advance(ms(1));
+        }
+        let mut receipts = Vec::new();
+        for expected in 0..10 {
+            held = None;
+            receipts.clear();
+            let now = done(&mut waits);
+            let order: Vec<usize> = now.iter().map(|it| it.0).collect();
+            assert_eq!(order, [expected], "{engine:?}");
+            receipts.extend(now.into_iter().map(|it| it.1.unwrap()));
+            assert_eq!(at_once.in_flight("id").unwrap(), 1, "{engine:?}");
+        }
+        assert!(held.is_none());
+        assert_eq!(world.now_ns(), 10_000_000, "{engine:?}: no timer has fired");
+    }
+}
+
+/// A caller that was woken for a permit and goes away leaves it to the next one; so does one that was woken and needs less than
+/// what has come back.
+#[test]
+fn unused_wakes_are_passed_on() {
+    for engine in ENGINES {
+        let (limiter, world) = limits_of(engine, 2);
+        let at_once = limiter.concurrency("AtOnce").unwrap();
+        let members = [at_once.member("id")];
+        let batch = limiter.batch(&members);
+        let held = at_once.acquire("id", 2).unwrap().1;
+        let wait = || Some(Task::new(batch.until_allowed(seconds(600), world.clone())));
+        let mut waits: Vec<Option<Waits<'_>>> = (0..4).map(|_| wait()).collect();
+        assert!(done(&mut waits).is_empty());
+        drop(held);
+        waits[0] = None;
+        let mut receipts = Vec::new();
+        for _ in 0..4 {
+            receipts.extend(done(&mut waits));
+        }
+        let order: Vec<usize> = receipts.iter().map(|it| it.0).collect();
+        assert_eq!(order, [1, 2], "{engine:?}: two permits came back at once");
+        waits[3] = None;
+        drop(receipts);
+        assert_eq!(at_once.in_flight("id").unwrap(), 0, "{engine:?}");
+    }
+}
+
+/// Nobody knows when a permit comes back, so a caller waits until its deadline, whatever time the denial names.
+#[test]
+fn permits_are_awaited_until_the_deadline() {
+    for engine in ENGINES {
+        for returned_ms in [998, 1_001] {
+            let (limiter, world) = limits_of(engine, 1);
+            let (rate, at_once) =
+                (limiter.limit("Rate").unwrap(), limiter.concurrency("AtOnce").unwrap());
+            let members = [rate.member("id"), at_once.member("id")];
+            let batch = limiter.batch(&members);
+            let held = at_once.acquire("id", 1).unwrap().1;
+            let mut wait = [Some(Task::new(batch.until_allowed(seconds(1), world.clone())))];
+            assert!(done(&mut wait).is_empty());
+            world.advance_and_wake(ms(returned_ms));
+            let late = done(&mut wait);
+            drop(held);
+            match done(&mut wait).into_iter().chain(late).next() {
+                Some((_, Ok(receipt))) if returned_ms < 1_000 => drop(receipt),
+                Some((_, Err(error))) if returned_ms > 1_000 => {
+                    assert_eq!(error.needed(), Some(seconds(60)), "{engine:?}: its retry_after");
+                    assert_eq!(rate.check("id", 0).unwrap().remaining(), Some(100), "{engine:?}");
+                }
+                other => panic!("{engine:?} {returned_ms} ms: {other:?}"),
+            }
+        }
+    }
+}
+
+fn acquired(at_once: &ConcurrencyLimit) -> u64 {
+    at_once.in_flight("id").unwrap()
+}
+
+/// Threads take and leave permits: at most `max` are out, and each wait ends soon after a permit comes back. A wake that is lost
+/// would cost ten seconds.
+#[test]
+fn permits_of_threads_are_handed_on() {
+    let at_once = Limit::concurrency(2).unwrap().retry_after(seconds(10)).unwrap();
+    for engine in ENGINES {
+        let limits = support::limits(&[("AtOnce", at_once.clone())]);
+        let options = LimiterOptions::default().engine(engine);
+        let limiter = Limiter::with_options(limits, options).unwrap();
+        let handle = limiter.concurrency("AtOnce").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = { runtime }.enable_time().build().unwrap();
+                    for _ in 0..support::full_size(100, 2_000) {
+                        let members = [handle.member("id")];
+                        let batch = limiter.batch(&members);
+                        let wait = batch.until_allowed(seconds(1_200), tokio::time::sleep);
+                        let receipt = runtime.block_on(wait).unwrap();
+                        assert!(acquired(&handle) <= 2);
+                        drop(receipt);
+                    }
+                });
+            }
+        });
+        assert_eq!(acquired(&handle), 0, "{engine:?}");
+    }
+}
