@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes each target for the given number of seconds, 8 by default: ci/fuzz.sh [SECONDS]
+# Fuzzes each target for the given number of seconds, 5 by default: ci/fuzz.sh [SECONDS]
 . "$(dirname "$0")/common.sh"
 
 seconds=${1:-5}

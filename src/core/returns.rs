@@ -70,10 +70,10 @@ impl<'l> ReturnableCharge<'l> {
                 Some((limit, tag)) => {
                     // An override with an end is another limit than the default, even if both have the same parameters.
                     let has_end = view.generation.limits.end_ns(tag).is_some();
-                    // The overflow bucket is in the units of the default, so it takes nothing back under an override.
-                    let is_bucket = self.to != ChargedTo::Overflow || !tag.is_of_override();
+                    // The overflow bucket counts in the default's units. Under an override it gets nothing back.
+                    let is_in_its_units = self.to != ChargedTo::Overflow || !tag.is_of_override();
                     let is_same = limit == own && has_end == ends_ns.is_some();
-                    let is_same = is_same && is_bucket;
+                    let is_same = is_same && is_in_its_units;
                     if !is_same && !fault::active(Fault::ReturnByOldLimit) {
                         return Ok(None);
                     }
@@ -101,7 +101,7 @@ impl<'l> ReturnableCharge<'l> {
         returned.is_some()
     }
 
-    /// Returns the units of the key's vacant places that no charge in the bucket is behind any more.
+    /// Gives back the units of those vacant places of the key that have no charge behind them.
     pub(crate) fn return_vacant(&self, inner: &LimiterState, key: KeyRef<'_>) {
         let gcra = self.limit().and_then(|limit| limit.rule().gcra());
         let Some(gcra) = gcra.filter(|_| self.to == ChargedTo::OwnCell) else { return };
@@ -111,9 +111,9 @@ impl<'l> ReturnableCharge<'l> {
         });
     }
 
-    /// Vacates a place of the charge, whose time has not come. If no charge in the bucket is behind the place, its units are
-    /// returned. Else the place is listed as vacant; a place of the overflow bucket, or from before a reload that changed the
-    /// limit, stays empty. The vacant places in front are returned, too. Returns whether the limit of the charge still applies.
+    /// Vacates a place of the charge, whose time has not come. If no charge in the bucket is behind the place, its units are given
+    /// back, with those of the vacant places in front of it. Otherwise the place is listed as vacant. A place of the overflow
+    /// bucket, or from before a reload that changed the limit, stays empty. Returns whether the limit of the charge still applies.
     pub(crate) fn vacate(
         &self,
         inner: &LimiterState,
@@ -235,8 +235,8 @@ impl LimitsView<'_> {
         places.units_of_earliest(hash, key.key, self.places_of(key, gcra), now_ns)
     }
 
-    /// Takes `cost` units of the key's earliest vacant place that has as many at `from_ns` or later, if they are granted within
-    /// `at_most_ns` and no later than a new place would be. With `looks` it only finds them.
+    /// Takes `cost` units from the key's earliest vacant place that has enough of them at `from_ns` or later. The place must be due
+    /// within `at_most_ns`, and no later than a new place. With `looks` it only searches.
     pub(crate) fn take_vacant(
         self,
         key: &StoreKey<'_>,
@@ -262,7 +262,7 @@ impl LimitsView<'_> {
         })
     }
 
-    /// Returns the units of the listed places that no charge in the bucket is behind.
+    /// Gives back the units of the listed places that have no charge behind them.
     ///
     /// If two calls cancel places of one bucket at the same time, at least one must see the other's change. So each first
     /// changes the word or the list, then fences, and then reads both.
@@ -291,8 +291,8 @@ impl LimitsView<'_> {
         }
     }
 
-    /// Gives the units of a place back if no charge in the bucket is behind the place. Then the word is the place's end, or
-    /// lower, because other units have been returned since. Returns whether no charge was behind it; a full bucket has none.
+    /// Gives the units of a place back if no charge in the bucket is behind the place. That is so if the word is at most the
+    /// place's end; returns may have made it lower. Returns whether no charge was behind it; a full bucket has none.
     fn return_last(
         self,
         key: &StoreKey<'_>,

@@ -47,7 +47,7 @@ impl SweepRecord {
         count(&self.panics);
     }
 
-    /// Counts a panic of a custom rule that was caught.
+    /// Counts a panic of a custom algorithm that was caught.
     pub(crate) fn count_rule_panic(&self) {
         count(&self.rule_panics);
     }

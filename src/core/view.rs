@@ -36,7 +36,7 @@ impl Rules for LimitsView<'_> {
         at_ns: u64,
     ) -> Option<(LimitTag, u64)> {
         let at_ns = if fault::active(Fault::FullEarly) { at_ns + 1_000_000 } else { at_ns };
-        // A custom rule may panic. Then the cell stays, and the sweep goes on with the next. `owed` changes nothing, so
+        // A custom algorithm may panic. Then the cell stays, and the sweep goes on with the next. `owed` changes nothing, so
         // that a panic leaves nothing half done.
         let owed = AssertUnwindSafe(|| self.generation.owed(key, tag, word, at_ns));
         catch_unwind(owed).unwrap_or_else(|_| {
@@ -249,7 +249,7 @@ impl<'g> LimitsView<'g> {
         if !limit.rule().is_custom() {
             return self.charge_asking(key, limit, now_ns, (ask, ask));
         }
-        // A second call of a custom rule may give another answer, or panic: its last answer is kept.
+        // A second call of a custom algorithm may give another answer, or panic: its last answer is kept.
         let last = Cell::new(None);
         let first = |word, at_ns| {
             let outcome = ask(word, at_ns);

@@ -18,7 +18,7 @@ pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A limit whose decisions come with the header fields of the response, for a server that is not built on tower.
 ///
-/// The fields are those of the limit that applies to the id, also of an override, and also after a reload. A limit in
+/// The fields tell the limit that applies to the id now: its override if it has one, the new limit after a reload. A limit in
 /// shadow mode writes no field. A server with tower takes [`RateLimitLayer`] in place of this.
 ///
 #[cfg_attr(feature = "tower", doc = "[`RateLimitLayer`]: crate::http::RateLimitLayer")]
@@ -136,8 +136,8 @@ impl HttpLimit {
     ///
     /// # Errors
     ///
-    /// Those of [`KeyedLimit::spend`]. None of them charges the bucket. The cause is the client if the client chooses the
-    /// id (a 400), and else the server (a 500).
+    /// Those of [`KeyedLimit::spend`]. None of them charges the bucket. Answer 400 if the client has chosen the id, and 500
+    /// otherwise.
     ///
     /// # Example
     ///

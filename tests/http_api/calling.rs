@@ -16,20 +16,19 @@ use tower::service_fn;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Request, Response};
-use tollgate::http::{
-    AsyncRateLimit, Learn, RateLimitLayer, ResponseBody, Rule, SetupError, WaitOptions, extract,
-};
+use tollgate::http::{AsyncRateLimit, Denied, Learn, RateLimitLayer, ResponseBody};
+use tollgate::http::{Rule, SetupError, WaitOptions, extract};
 use tollgate::{IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, Service, ServiceExt};
 
 const TOKENS: HeaderName = HeaderName::from_static("x-max-tokens");
 
-/// Puts the limits of a provider in front of a client: 500 requests and 90,000 tokens a minute, and 8 calls at once.
+/// Puts the limits of a provider in front of a client: 500 requests and 90,000 tokens in any minute, and 8 calls at once.
 fn limited<S>(client: S) -> Result<AsyncRateLimit<S>, SetupError> {
     let minute = Duration::from_secs(60);
     let limits = Limits::builder()
-        .limit("Requests", IdFormat::String, Limit::new(10, 500, minute)?)?
-        .limit("Tokens", IdFormat::String, Limit::new(4_000, 90_000, minute)?)?
+        .limit("Requests", IdFormat::String, Limit::at_most(500, minute, 10)?)?
+        .limit("Tokens", IdFormat::String, Limit::at_most(90_000, minute, 4_000)?)?
         .limit("AtOnce", IdFormat::String, Limit::concurrency(8)?)?;
     let limiter = Limiter::new(limits.build());
     let key = || extract::everyone("key");
@@ -39,16 +38,15 @@ fn limited<S>(client: S) -> Result<AsyncRateLimit<S>, SetupError> {
         let most = call.headers.get(TOKENS).and_then(|most| most.to_str().ok()?.parse().ok());
         most.unwrap_or(1_000)
     });
-    let options = WaitOptions::at_most(5 * minute).max_waiting(10_000);
     let layer = RateLimitLayer::builder(&limiter)
         .rule(requests)
-        .rule(tokens)
+        .rule(tokens.refund_if(|status| !status.is_success()))
         .rule(Rule::in_flight(limiter.concurrency("AtOnce")?, key()))
-        .build_waiting(options, tokio::time::sleep)?;
+        .build_waiting(WaitOptions::at_most(5 * minute).max_waiting(10_000), tokio::time::sleep)?;
     Ok(layer.layer(client))
 }
 
-/// Asks up to three times while the provider is overloaded. The layer waits as long as the provider says.
+/// Asks up to three times while the provider refuses. The layer waits as long as the provider says, if it says so.
 async fn ask<S, B>(client: &AsyncRateLimit<S>, prompt: &str) -> Result<Answer<B>, S::Error>
 where
     S: Service<Request<String>, Response = Response<B>> + Clone,
@@ -57,9 +55,11 @@ where
         let mut call = Request::new(prompt.to_owned());
         call.headers_mut().insert(TOKENS, HeaderValue::from(1_000));
         let answer = client.clone().oneshot(call).await?;
-        if !matches!(answer.status().as_u16(), 429 | 503) || attempt == 3 {
+        let is_refused = matches!(answer.status().as_u16(), 429 | 503);
+        if attempt == 3 || !is_refused || answer.extensions().get::<Denied>().is_some() {
             return Ok(answer); // its place among the 8 is free when its body has ended
         }
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     unreachable!("the third attempt returns")
 }

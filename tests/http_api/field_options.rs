@@ -179,8 +179,8 @@ fn fields_are_left_out_while_enough_is_left() {
     let some = Fields::new([Style::Ietf]).unwrap().only_on_denials();
     let rules = RateLimitLayer::builder(&limiter).rule(rule(&limiter, "Calls"));
     let error = rules.rule(rule(&limiter, "Bytes").fields(some.clone())).build().unwrap_err();
-    let text = "the rules Calls and Bytes write the field ratelimit-policy in different responses: rules with the same style \
-                have it in the same responses";
+    let text = "the rules Calls and Bytes write the field ratelimit-policy in different responses: show this style in the \
+                same responses for both";
     assert_eq!(error.to_string(), text);
     let x = Fields::new([Style::XRateLimit(Reset::Delta)]).unwrap();
     let rules = RateLimitLayer::builder(&limiter).rule(rule(&limiter, "Calls").fields(x));

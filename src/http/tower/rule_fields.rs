@@ -54,7 +54,7 @@ impl LayerFields {
         }
         let are_on_allowed = groups.iter().any(|(_, shown, _)| *shown != Shown::OnDenials);
         let all = groups.iter().map(|(style, ..)| style.clone()).collect();
-        // This condition counts only if every rule has every style. Then all groups have the condition of the first one.
+        // `shown` is used only if every rule has every style. Then it is the same for all groups.
         let shown = groups.first().map_or(Shown::Always, |(_, shown, _)| *shown);
         let all = Fields::from_checked(all, shown);
         if groups.iter().all(|(.., has)| has.iter().all(|has| *has)) {
@@ -84,12 +84,8 @@ fn check_apart(
         let earlier = rules.iter().zip(has).find_map(|(earlier, has)| has.then_some(earlier));
         let (earlier, later) = (earlier.map_or("", ActiveRule::name), rule.name());
         let fault = match other == style {
-            true => {
-                "in different responses: rules with the same style have it in the same responses"
-            }
-            false => {
-                "in two styles: two rules have the same style, or styles without a common field"
-            }
+            true => "in different responses: show this style in the same responses for both",
+            false => "in two styles: give both the same style, or styles without a common field",
         };
         let text = format!("the rules {earlier} and {later} write the field {name} {fault}");
         return Err(SetupError::new(text));

@@ -34,7 +34,7 @@ use crate::observe::events;
 /// It is ready when the inner service is ready, so a request that will be denied waits for that as well.
 ///
 /// A ready service may hold a permit, such as that of tower's `ConcurrencyLimit`. A denied or rejected request does not use the
-/// permit. So this service then drops the inner one, which frees the permit, and goes on with a clone of it.
+/// permit. So this service drops the inner one, which frees the permit, and continues with a clone of the inner one.
 ///
 /// # Example
 ///
@@ -67,8 +67,8 @@ pub struct RateLimit<S> {
     pub(crate) state: Arc<LayerState>,
 }
 
-/// Marks a 429 that the service answers without rate-limit fields. A layer that has allowed the request adds its fields, so an
-/// outer layer does not take these fields for those of a denial.
+/// Marks a 429 of the inner service to which this layer has added the fields of an allowed request. The mark tells an outer layer
+/// that these are not the fields of a denial.
 #[derive(Clone, Copy, Debug)]
 struct AllowedFields;
 
@@ -195,8 +195,8 @@ fn is_done(asked: &Asked) -> bool {
     matches!(asked, Ok((decision, None)) if decision.allowed())
 }
 
-/// Adds an outcome without limits to a decision that has none. The layer's function needs an outcome: it is called with the
-/// response to every request that was not rejected, even if no limit applies.
+/// Adds an outcome without limits to a decision that has none. The layer's function for responses is called with an outcome, even if
+/// no limit applies to the request.
 #[cold]
 fn with_outcome(asked: Asked) -> Asked {
     let (decision, outcome) = asked?;

@@ -66,8 +66,8 @@ pub(crate) fn look(
 }
 
 /// Takes the permits of members that can deny, then charges the others that can deny, then the other members whose buckets have
-/// the units: each group in the order of `members`, which is that of their keys. Returns all charges if a member that can
-/// deny is denied, or if the limits have changed.
+/// the units: each group in the order of `members`, which is that of their keys. Gives all charges back if a member that
+/// can deny is denied, or if the limits have changed.
 fn charge_all(
     view: LimitsView<'_>,
     members: &mut [Prepared<'_>],
@@ -100,7 +100,7 @@ fn charge(view: LimitsView<'_>, member: &mut Prepared<'_>, now_ns: u64) -> Resul
     Ok(())
 }
 
-/// Returns the members' charges, in the reverse order of their keys.
+/// Gives the members' charges back, in the reverse order of their keys.
 fn return_all(view: LimitsView<'_>, members: &mut [Prepared<'_>]) {
     members.iter_mut().rev().for_each(|member| return_one(view, member));
 }
@@ -122,7 +122,7 @@ pub(crate) fn return_charge(view: LimitsView<'_>, key: &StoreKey<'_>, cost: u64,
     }
 }
 
-/// Calls `call`, which may charge members. If it panics (in a custom rule, clock or subscriber), the charges are
+/// Calls `call`, which may charge members. If it panics (in a custom algorithm, clock or subscriber), the charges are
 /// returned.
 pub(crate) fn returned_on_panic<'a, R>(
     view: LimitsView<'_>,

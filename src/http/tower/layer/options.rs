@@ -12,8 +12,8 @@ impl RateLimitBuilder {
     /// The layer calls `on_request` with each request, before the charge. `on_request` returns the function that the layer
     /// calls with the response. Neither may block.
     ///
-    /// The function may change the head of the response: the layer has written its own fields by then. Only `Cache-Control` of
-    /// a denial, and of an inner layer's rejection, is `no-store` in any case. A [permissive](RateLimitBuilder::permissive)
+    /// The function may change the head of the response, which has the layer's fields already. Afterwards the layer sets
+    /// `Cache-Control` to `no-store` again for a denial and for an inner layer's rejection. A [permissive](RateLimitBuilder::permissive)
     /// layer calls the function also with the responses to requests that the limits deny.
     ///
     /// The function is not called
