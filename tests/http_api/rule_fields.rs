@@ -318,7 +318,7 @@ fn rules_writing_one_field_in_two_styles_fail() {
         ([&[named("a"), x.clone()], &[Style::Ietf, Style::Sharkey]], "x-ratelimit-remaining"),
     ] {
         let expected = format!(
-            "the rules a and b write the field {name} in two styles: two rules have the same style, or styles without a \
+            "the rules a and b write the field {name} in two styles: give both the same style, or styles without a \
              common field"
         );
         assert_eq!(build_error(&limiter, styles).to_string(), expected);
