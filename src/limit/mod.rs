@@ -299,7 +299,7 @@ impl Limit {
         match self.rule.gcra() {
             Some(gcra) => gcra.burst_offset_ns(),
             // What is in flight and custom algorithms have no rate.
-            None if self.count == 0 => 0,
+            None if self.rule.is_concurrency() || self.rule.is_custom() => 0,
             None => self.rule.fills_in_ns(),
         }
     }
@@ -394,5 +394,6 @@ mod tests {
         let limit = Limit::new(3, 3, Duration::from_secs(1)).unwrap();
         assert_eq!(limit.emission_interval(), Duration::from_nanos(333_333_333));
         assert_eq!(limit.burst_offset(), Duration::from_nanos(999_999_999));
+        assert_eq!(Limit::concurrency(8).unwrap().burst_offset(), Duration::ZERO);
     }
 }

@@ -185,3 +185,116 @@ async fn blocks_of_many_ids_are_bounded() {
     }
     assert_eq!(limiter.blocks().len(), 100);
 }
+
+/// A request that waits is served at its time after a reload that would refuse its cost now, also if other ids are blocked.
+#[tokio::test(start_paused = true)]
+async fn blocks_of_others_change_no_place() {
+    let limits = |burst| {
+        let limit = |burst| Limit::new(burst, 1, SECOND).unwrap();
+        let limits = Limits::builder().limit("Requests", IdFormat::String, limit(burst)).unwrap();
+        limits.limit("Other", IdFormat::String, limit(1)).unwrap().build()
+    };
+    let limiter = Limiter::with_options(limits(10), clock()).unwrap();
+    limiter.limit("Other").unwrap().block("mallory", 3_600 * SECOND).unwrap();
+    let requests = limiter.limit("Requests").unwrap();
+    assert!(requests.spend("key", 10).unwrap().allowed());
+    let rule = Rule::new(requests, extract::everyone("key")).cost(tokens);
+    let layer = RateLimitLayer::builder(&limiter).rule(rule);
+    let layer = layer.build_waiting(WaitOptions::at_most(60 * SECOND), tokio::time::sleep).unwrap();
+    let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
+    let call = tokio::spawn(layer.layer(inner).oneshot(request(8)));
+    tokio::time::sleep(SECOND).await;
+    limiter.reload(limits(5)).unwrap();
+    let begun = Instant::now();
+    assert_eq!(call.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert_eq!(begun.elapsed().as_secs(), 7);
+}
+
+/// Requests that a block refuses are counted as denied.
+#[tokio::test(start_paused = true)]
+async fn refusals_by_a_block_are_counted() {
+    let limit = Limit::new(50, 50, SECOND).unwrap();
+    let limits = Limits::builder().limit("Requests", IdFormat::String, limit).unwrap().build();
+    let options = tollgate::LimiterOptions::default().clock(clock()).counting(true);
+    let limiter = Limiter::with_options(limits, options).unwrap();
+    let layer = layer_that_learns(&limiter, WaitOptions::at_most(SECOND));
+    for _ in 0..4 {
+        assert_eq!(one(&layer).await.0, 429);
+    }
+    let counted = &limiter.counters().limits[0];
+    assert_eq!((counted.allowed, counted.denied), (1, 3));
+}
+
+/// A denial by a layer within is not the provider's: others go on.
+#[tokio::test(start_paused = true)]
+async fn denial_within_blocks_nobody() {
+    let limiter = limiter_of(Limit::new(50, 50, SECOND).unwrap());
+    let layer = layer_that_learns(&limiter, WaitOptions::at_most(SECOND));
+    let within = limiter_of(Limit::new(1, 1, 3_600 * SECOND).unwrap());
+    let rule = Rule::new(within.limit("Requests").unwrap(), extract::everyone("key"));
+    let within = RateLimitLayer::builder(&within).rule(rule).build().unwrap();
+    let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) });
+    for expected in [200, 429] {
+        let service = layer.layer(within.layer(inner));
+        assert_eq!(service.oneshot(request(1)).await.unwrap().status(), expected);
+    }
+    assert!(limiter.blocks().is_empty());
+}
+
+/// Ids whose normal form is a hash are learned as well.
+#[cfg(feature = "boulder")]
+#[tokio::test(start_paused = true)]
+async fn sets_of_names_are_learned() {
+    let limit = Limit::new(50, 50, SECOND).unwrap();
+    let limits = Limits::builder().limit("Sets", IdFormat::FqdnSet, limit).unwrap().build();
+    let limiter = Limiter::with_options(limits, clock()).unwrap();
+    let sets = limiter.limit("Sets").unwrap();
+    let rule = Rule::new(sets.clone(), extract::everyone("example.com"));
+    let layer = RateLimitLayer::builder(&limiter).rule(rule.learn(Learn::openai_requests()));
+    let layer = layer.build_waiting(WaitOptions::at_most(SECOND), tokio::time::sleep).unwrap();
+    let inner = service_fn(|_: Request<()>| async {
+        let refusal = Response::builder().status(429).header("retry-after", "1000");
+        let refusal = refusal.header("x-ratelimit-remaining-requests", "2");
+        Ok::<_, Infallible>(refusal.body(String::new()).unwrap())
+    });
+    layer.layer(inner).oneshot(request(1)).await.unwrap();
+    assert_eq!(sets.blocked_for("example.com").unwrap(), Some(1000 * SECOND));
+    assert!(sets.unblock("example.com").unwrap());
+    assert_eq!(sets.check("example.com", 0).unwrap().remaining(), Some(2));
+}
+
+/// Blocks that begin and grow while requests take their places hold these back, and refuse none.
+#[test]
+fn growing_blocks_refuse_no_request() {
+    let limit = Limit::new(1, 10_000, SECOND).unwrap();
+    let limits = Limits::builder().limit("Requests", IdFormat::String, limit).unwrap().build();
+    let limiter = Limiter::new(limits);
+    let layer = layer_that_learns(&limiter, WaitOptions::at_most(60 * SECOND));
+    let requests = limiter.limit("Requests").unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < SECOND / 2 {
+                requests.block("key", Duration::from_micros(200)).unwrap();
+                requests.unblock("key").unwrap();
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut calls = tokio::task::JoinSet::new();
+                for _ in 0..10 {
+                    let inner = service_fn(|_: Request<()>| async {
+                        Ok::<_, Infallible>(Response::new(String::new()))
+                    });
+                    calls.spawn(layer.layer(inner).oneshot(request(1)));
+                }
+                for response in calls.join_all().await {
+                    assert_eq!(response.unwrap().status(), StatusCode::OK);
+                }
+            }
+        });
+    });
+}

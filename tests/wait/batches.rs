@@ -452,3 +452,24 @@ fn batch_counts_each_member_once() {
         assert_eq!(counts("B"), (3, 0), "{engine:?}");
     }
 }
+
+/// A batch with a blocked id is refused at once, whichever member comes first.
+#[test]
+fn blocked_member_refuses_in_any_order() {
+    for engine in ENGINES {
+        let limit = Limit::new(1, 1, seconds(1)).unwrap();
+        let limits = support::limits(&[("A", limit.clone()), ("B", limit)]);
+        let (limiter, hand) = support::limiter(limits, engine);
+        let world = World::new(hand);
+        let [a, b] = ["A", "B"].map(|name| limiter.limit(name).unwrap());
+        let _places = [(); 11].map(|()| a.reserve("id", 1, Duration::MAX).unwrap());
+        b.block("id", seconds(5)).unwrap();
+        for members in [[a.member("id"), b.member("id")], [b.member("id"), a.member("id")]] {
+            let batch = limiter.batch(&members);
+            assert!(batch.reserve(Duration::MAX).unwrap_err().is_blocked(), "{engine:?}");
+            let mut wait = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
+            let Poll::Ready(Err(error)) = wait.poll() else { panic!("{engine:?}") };
+            assert!(error.is_blocked(), "{engine:?}");
+        }
+    }
+}

@@ -94,7 +94,9 @@ impl Learn {
 
 /// Reads the lines of a field that are whole numbers.
 fn numbers_in(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = u64> {
-    texts_in(headers, name).filter_map(|text| text.parse().ok())
+    let digits = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // A number above the largest is as good as the largest.
+    texts_in(headers, name).filter(digits).map(|text| text.parse().unwrap_or(u64::MAX))
 }
 
 fn texts_in<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
@@ -248,6 +250,9 @@ mod tests {
         assert_eq!(read(&[(RETRY_AFTER, "120")]), Some(Duration::from_secs(120)));
         assert_eq!(read(&[(RETRY_AFTER, "soon")]), None);
         assert_eq!(read(&[]), None);
+        let huge = [(RETRY_AFTER, "99999999999999999999999")];
+        assert_eq!(read(&huge), Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(read(&[(RETRY_AFTER, "+5")]), None);
         assert_eq!(
             read(&[(RETRY_AFTER, "junk"), (RETRY_AFTER, "30"), (RETRY_AFTER, "3")]),
             Some(Duration::from_secs(30))

@@ -9,6 +9,8 @@ use http::{HeaderMap, StatusCode};
 use crate::http::tower::learn::{Learn, retry_after_in};
 use crate::http::tower::matched::MatchedRule;
 use crate::limiter::handle::KeyedLimit;
+use crate::limits::Scratch;
+use crate::store::key::KeyRef;
 use crate::util::lock::Mutex;
 
 /// The longest time for which a response blocks an id. A provider that means more says it again to the next request.
@@ -24,8 +26,8 @@ pub(crate) struct Learner {
     under_way: Mutex<HashMap<Learned, u64>>,
 }
 
-/// A rule's position, and an id.
-type Learned = (usize, String);
+/// A rule's position, and an id in normal form.
+type Learned = (usize, Box<[u8]>);
 
 /// A request under way whose response is learned from.
 pub(crate) struct LearningRequest {
@@ -48,7 +50,8 @@ impl Learner {
     ) -> Option<LearningRequest> {
         let learning = matched.iter().filter_map(|one| {
             let (limit, fields) = (one.rule.limit(), one.rule.learn()?.clone());
-            let key = (one.position, limit.normalize(one.id()).ok()?);
+            let mut scratch = Scratch::new();
+            let key = (one.position, limit.encoded(one.id(), &mut scratch).ok()?.into());
             Some(LearnedCharge { key, limit: limit.clone(), fields, cost: one.cost })
         });
         let of: Vec<LearnedCharge> = learning.collect();
@@ -73,13 +76,14 @@ impl LearningRequest {
         let retry_after = is_refusal.then(|| retry_after_in(headers)).flatten();
         for one in self.end() {
             let ((limit, id), (left, wait)) = ((&one.limit, &*one.key.1), one.fields.read(headers));
+            let key = KeyRef { limit: limit.index, id };
             // An id without a limit has neither a bucket nor a block: it learns nothing. Nor does one beyond `max_blocks`.
             if let Some(wait) = wait.max(retry_after).filter(|wait| !wait.is_zero()) {
-                let _ = limit.block_with_reason(id, wait.min(LONGEST_BLOCK), REASON);
+                let _ = limit.block_key(key, wait.min(LONGEST_BLOCK), Some(REASON.into()));
             }
             if let Some(left) = left {
                 let others = self.learner.under_way.lock().get(&one.key).copied().unwrap_or(0);
-                let _ = limit.drain(id, left.saturating_sub(others));
+                let _ = limit.drain_encoded(id, left.saturating_sub(others));
             }
         }
     }

@@ -324,7 +324,10 @@ impl LayerState {
         if let Some(held) = &mut outcome.held
             && let Some(learning) = held.learning.take()
         {
-            learning.learn(status, response.headers());
+            // A denial by a layer within says nothing of the provider.
+            if response.extensions().get::<Denied>().is_none() {
+                learning.learn(status, response.headers());
+            }
         }
         let denied = response.extensions().get::<Denied>();
         let wait_within = denied.map(|denied| denied.wait);

@@ -181,15 +181,24 @@ impl Batch<'_> {
         let mut from_ns = now_ns;
         // Repeats only if another call has taken a place or blocked an id meanwhile.
         'again: loop {
-            let found = self.find_grant(positions, now_ns, from_ns);
-            if let Err(ReserveError::Blocked { left }) = &found
-                && after_blocks
-                && saturating_ns(*left) <= at_most_ns
-            {
-                from_ns = now_ns.saturating_add(saturating_ns(*left));
-                continue;
-            }
-            let (granted_ns, latest) = found?;
+            let found = self.find_grant(positions, now_ns, from_ns, after_blocks);
+            let (granted_ns, latest) = match found {
+                Ok(found) => found,
+                Err((ReserveError::Blocked { left }, _))
+                    if after_blocks && saturating_ns(left) <= at_most_ns =>
+                {
+                    from_ns = now_ns.saturating_add(saturating_ns(left));
+                    continue;
+                }
+                Err((error, position)) => {
+                    if let ReserveError::Blocked { left } = error {
+                        let denial = Decision::new(false, (0, 1), saturating_ns(left), 0);
+                        let Member { handle, id, .. } = self.members[position];
+                        handle.count_refusal(id, &denial, now_ns);
+                    }
+                    return Err(error);
+                }
+            };
             let needed_ns = granted_ns - now_ns;
             if needed_ns > at_most_ns {
                 let Member { handle, id, .. } = self.members[latest];
@@ -199,8 +208,18 @@ impl Batch<'_> {
             let mut taken = TakenPlaces::default();
             for &position in positions {
                 let member = &self.members[position];
-                let wanted = Wanted::PlaceOfBatch { at_most_ns: u64::MAX, from_ns: granted_ns };
-                let mut place = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
+                let wanted = Wanted::PlaceOfBatch {
+                    at_most_ns: u64::MAX,
+                    from_ns: granted_ns,
+                    after_blocks,
+                };
+                let mut place =
+                    match member.handle.reserve_as(member.id, member.cost, now_ns, wanted) {
+                        Ok(place) => place,
+                        // It is looked for again, and then waited for or refused.
+                        Err(ReserveError::Blocked { .. }) if after_blocks => continue 'again,
+                        Err(error) => return Err(error),
+                    };
                 from_ns = place.reservation.granted_at_ns.max(granted_ns);
                 place.reservation.granted_at_ns = from_ns;
                 taken.push(member, position, place);
@@ -225,14 +244,16 @@ impl Batch<'_> {
         positions: &[usize],
         now_ns: u64,
         mut from_ns: u64,
-    ) -> Result<(u64, usize), ReserveError> {
+        after_blocks: bool,
+    ) -> Result<(u64, usize), (ReserveError, usize)> {
         let mut latest = positions.first().copied().unwrap_or(0);
         // The number of members in a row that have their units at `from_ns`.
         let mut agreed = 0;
         for &position in positions.iter().cycle() {
             let member = &self.members[position];
-            let wanted = Wanted::LookForPlace { from_ns };
-            let looked = member.handle.reserve_as(member.id, member.cost, now_ns, wanted)?;
+            let wanted = Wanted::LookForPlace { from_ns, after_blocks };
+            let looked = member.handle.reserve_as(member.id, member.cost, now_ns, wanted);
+            let looked = looked.map_err(|error| (error, position))?;
             let granted_ns = looked.reservation.granted_at_ns;
             if granted_ns > from_ns {
                 (from_ns, latest, agreed) = (granted_ns, position, 0);
@@ -273,22 +294,17 @@ impl<'m> TakenPlaces<'m> {
         others.map(Claim::cost).fold(0, u64::saturating_add) > *burst
     }
 
-    /// Whether the id of a place is blocked now.
-    fn is_blocked(&self, batch: &Batch<'_>) -> Result<bool, ReserveError> {
+    /// Whether the id of a place is blocked now, and a limit applies to it.
+    fn is_blocked(&self, batch: &Batch<'_>) -> bool {
         let inner = &*batch.limiter.inner;
-        if !inner.blocks.is_any() {
-            return Ok(false);
-        }
         let from_ns = inner.clock.now_ns();
-        for (member, _) in &self.counted {
-            let wanted = Wanted::LookForPlace { from_ns };
-            match member.handle.reserve_as(member.id, member.cost, from_ns, wanted) {
-                Err(ReserveError::Blocked { .. }) => return Ok(true),
-                Ok(_) | Err(ReserveError::NoPlaces { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(false)
+        let wanted = Wanted::LookForPlace { from_ns, after_blocks: true };
+        inner.blocks.is_any()
+            && self.counted.iter().any(|(member, _)| {
+                // Whatever else has changed does not concern a place that is due.
+                let looked = member.handle.reserve_as(member.id, member.cost, from_ns, wanted);
+                looked.is_err_and(|error| error.is_blocked())
+            })
     }
 
     fn into_reservation(mut self) -> Reservation {
@@ -366,7 +382,7 @@ impl<'b> BatchWait<'b> {
             self.taken = Some((taken, others));
             return Ok(Next::Sleep(wait));
         }
-        if self.waits_for_blocks && taken.is_blocked(self.batch)? {
+        if self.waits_for_blocks && taken.is_blocked(self.batch) {
             drop(taken);
             let (taken, others) = self.take_places()?;
             let wait = taken.places.wait();

@@ -170,9 +170,18 @@ impl KeyedLimit {
         time: Duration,
         reason: Option<Box<str>>,
     ) -> Result<Duration, Error> {
-        let inner = &*self.limiter.inner;
         let mut scratch = Scratch::new();
-        let key = self.key(id, &mut scratch)?;
+        self.block_key(self.key(id, &mut scratch)?, time, reason)
+    }
+
+    /// Blocks an id in normal form.
+    pub(crate) fn block_key(
+        &self,
+        key: KeyRef<'_>,
+        time: Duration,
+        reason: Option<Box<str>>,
+    ) -> Result<Duration, Error> {
+        let inner = &*self.limiter.inner;
         if reason.as_ref().is_some_and(|reason| reason.len() > REASON_MAX_BYTES) {
             let why = format!("its reason is longer than {REASON_MAX_BYTES} bytes");
             return Err(self.block_error(key.id, &why));

@@ -66,6 +66,20 @@ impl KeyedLimit {
         self.slow_path(id, self.fingerprint_of_any(id), factor, call, now_ns)
     }
 
+    /// Charges all units of an id in normal form but `leave`.
+    #[cfg_attr(
+        not(feature = "tower"),
+        allow(dead_code, reason = "only rules that learn keep such ids")
+    )]
+    pub(crate) fn drain_encoded(&self, id: &[u8], leave: u64) -> Result<(), Error> {
+        let inner = &*self.limiter.inner;
+        if inner.is_enabled() {
+            let (fingerprint, call) = (self.fingerprint_of_any(id), Call::Drain(leave));
+            self.slow_path(id, fingerprint, Factor::ONE, call, inner.clock.now_ns())?;
+        }
+        Ok(())
+    }
+
     /// Decides a call for any id in normal form under one view of the limits, and counts it. Decides it again if a
     /// reload came between, or if another call has acted on the end of the id's override.
     #[inline(never)]

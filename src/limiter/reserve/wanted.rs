@@ -21,11 +21,11 @@ pub(crate) enum Wanted {
     NowOrLater,
     /// A place that is granted within `at_most_ns`.
     Place { at_most_ns: u64 },
-    /// A place that is granted within `at_most_ns`, and not before `from_ns`, a time of the clock. The batch that takes it counts
-    /// the call.
-    PlaceOfBatch { at_most_ns: u64, from_ns: u64 },
+    /// A place that is granted within `at_most_ns`, and not before `from_ns`, a time of the clock. With `after_blocks` it may come
+    /// after a block of the id. The batch that takes it counts the call.
+    PlaceOfBatch { at_most_ns: u64, from_ns: u64, after_blocks: bool },
     /// A look at the place that a batch would get: nothing is charged.
-    LookForPlace { from_ns: u64 },
+    LookForPlace { from_ns: u64, after_blocks: bool },
 }
 
 /// What a call wants of a place.
@@ -41,16 +41,21 @@ impl Wanted {
         let (at_most_ns, from_ns, looks) = match self {
             Wanted::Now | Wanted::NowOrLater => return None,
             Wanted::Place { at_most_ns } => (at_most_ns, 0, false),
-            Wanted::PlaceOfBatch { at_most_ns, from_ns } => (at_most_ns, from_ns, false),
-            Wanted::LookForPlace { from_ns } => (TOO_FAR_NS - 1, from_ns, true),
+            Wanted::PlaceOfBatch { at_most_ns, from_ns, .. } => (at_most_ns, from_ns, false),
+            Wanted::LookForPlace { from_ns, .. } => (TOO_FAR_NS - 1, from_ns, true),
         };
         Some(WantedPlace { at_most_ns, from_ns, looks })
     }
 
-    /// Whether a block that ends `left_ns` after `now_ns` denies the call. A place may begin after it.
+    /// Whether a block that ends `left_ns` after `now_ns` denies the call. With `after_blocks` a place may begin after it.
     pub(super) fn is_blocked_for(self, left_ns: u64, now_ns: u64) -> bool {
-        let from_ns = self.place().map_or(now_ns, |place| place.from_ns.max(now_ns));
-        now_ns.saturating_add(left_ns) > from_ns
+        match self {
+            Wanted::PlaceOfBatch { from_ns, after_blocks: true, .. }
+            | Wanted::LookForPlace { from_ns, after_blocks: true } => {
+                now_ns.saturating_add(left_ns) > from_ns
+            }
+            _ => true,
+        }
     }
 
     /// Whether the call charges nothing.
