@@ -115,6 +115,8 @@ impl ReturnableCharge<'_> {
             }
             Concurrency::released(word, permits, self.mark)
         };
+        // Callers that wait have the limit's handle, also if a network's limit applies.
+        let waits_for = Cell::new(key.limit);
         inner.with_view(|view| {
             if view.generation.number < self.generation {
                 // A reload is running. The permits were counted under the new limits.
@@ -122,6 +124,7 @@ impl ReturnableCharge<'_> {
             }
             let limits = &view.generation.limits;
             let entry = limits.entry_of(key.limit, self.generation);
+            waits_for.set(entry.public_index(key.limit));
             if !entry.counts_in_flight() {
                 return Ok(());
             }
@@ -138,7 +141,7 @@ impl ReturnableCharge<'_> {
             }
         });
         if waiters::is_any() {
-            Bucket::new(inner, key).wake_first();
+            Bucket::new(inner, KeyRef { limit: waits_for.get(), ..key }).wake_first();
         }
     }
 }

@@ -338,7 +338,7 @@ fn ended_streams_leave_their_places() {
     });
 }
 
-/// What has failed, or is not ready, and is still there, has left its places.
+/// A stream that has failed, or is not ready, leaves its places.
 #[test]
 fn failed_streams_leave_their_places() {
     let bench = Bench::new(8000, 1_000_000);

@@ -1,8 +1,10 @@
-//! Batches that wait for permits: who gets one that comes back, and when.
+//! Batches that wait for permits: which of them gets a returned permit, and when.
 
+use std::sync::mpsc::channel;
 use std::task::Poll;
 
 use tollgate::ConcurrencyLimit;
+use tollgate::options::AtCap;
 use tollgate::reserve::{Receipt, ReserveError};
 
 use super::virtual_time::{Task, World};
@@ -63,8 +65,8 @@ fn permits_go_to_those_who_wait_longest() {
     }
 }
 
-/// A caller that was woken for a permit and goes away leaves it to the next one; so does one that was woken and needs less than
-/// what has come back.
+/// A caller that was woken for a permit and goes away leaves it to the next one. A caller that needs fewer permits than were
+/// returned wakes the next one.
 #[test]
 fn unused_wakes_are_passed_on() {
     for engine in ENGINES {
@@ -90,7 +92,7 @@ fn unused_wakes_are_passed_on() {
     }
 }
 
-/// Nobody knows when a permit comes back, so a caller waits until its deadline, whatever time the denial names.
+/// The time at which a permit comes back is unknown, so a caller waits until its deadline, whatever time the denial names.
 #[test]
 fn permits_are_awaited_until_the_deadline() {
     for engine in ENGINES {
@@ -149,5 +151,79 @@ fn permits_of_threads_are_handed_on() {
             }
         });
         assert_eq!(acquired(&handle), 0, "{engine:?}");
+    }
+}
+
+/// Two ids of one batch have no room in the table, and so share a bucket with one permit. It is free for each of them alone: the
+/// batch sleeps until its deadline, and does not try again and again.
+#[test]
+fn ids_of_one_shared_bucket_end() {
+    for engine in ENGINES {
+        let (done, ended) = channel();
+        std::thread::spawn(move || {
+            let options = LimiterOptions::default().engine(engine).max_keys(1);
+            let (clock, hand) = Clock::manual();
+            let limits = support::limits(&[("AtOnce", Limit::concurrency(1).unwrap())]);
+            let options = options.at_cap(AtCap::Share).clock(clock);
+            let limiter = Limiter::with_options(limits, options).unwrap();
+            let world = World::new(hand);
+            let at_once = limiter.concurrency("AtOnce").unwrap();
+            let _held = at_once.acquire("id", 1).unwrap().1.expect("a permit is left");
+            let members = [at_once.member("new"), at_once.member("other")];
+            let batch = limiter.batch(&members);
+            let mut wait = Task::new(batch.until_allowed(seconds(5), world.clone()));
+            while wait.poll().is_pending() {
+                world.advance_and_wake(seconds(1));
+            }
+            done.send((world.now_ns(), wait.polls)).unwrap();
+        });
+        let (at_ns, polls) = ended.recv_timeout(seconds(20)).expect("the wait ends");
+        assert_eq!(at_ns, 5_000_000_000, "{engine:?}");
+        assert!(polls <= 7, "{engine:?}: {polls}");
+    }
+}
+
+/// A batch that was woken for a permit, and then has to wait for its place, leaves the permit to the next one.
+#[test]
+fn permit_is_not_idle_beside_places() {
+    for engine in ENGINES {
+        let (limiter, world) = limits_of(engine, 1);
+        let (rate, at_once) =
+            (limiter.limit("Rate").unwrap(), limiter.concurrency("AtOnce").unwrap());
+        let held = at_once.acquire("id", 1).unwrap().1;
+        let (both, one) = ([rate.member("id"), at_once.member("id")], [at_once.member("id")]);
+        let (both, one) = (limiter.batch(&both), limiter.batch(&one));
+        let mut waits = [
+            Some(Task::new(both.until_allowed(seconds(600), world.clone()))),
+            Some(Task::new(one.until_allowed(seconds(600), world.clone()))),
+        ];
+        assert!(done(&mut waits).is_empty());
+        assert!(rate.spend("id", 100).unwrap().allowed());
+        drop(held);
+        let order: Vec<usize> = done(&mut waits).iter().map(|it| it.0).collect();
+        assert_eq!(order, [1], "{engine:?}");
+    }
+}
+
+/// A permit of an address in a network, which has a limit of its own, wakes those that wait for it.
+#[cfg(feature = "yaml")]
+#[test]
+fn permits_of_a_network_wake_callers() {
+    for engine in ENGINES {
+        let defaults =
+            "AtOnce: {algorithm: concurrency, max: 9, retry_after: 60s, id: ipAddress}\n";
+        let overrides = "- AtOnce:\n    max: 1\n    ids:\n      - 10.0.0.0/8\n";
+        let limits = Limits::from_yaml_with_overrides(defaults, overrides).unwrap();
+        let (limiter, hand) = support::limiter(limits, engine);
+        let world = World::new(hand);
+        let at_once = limiter.concurrency("AtOnce").unwrap();
+        let id = std::net::IpAddr::from([10, 1, 2, 3]);
+        let held = at_once.acquire(id, 1).unwrap().1.expect("a permit is left");
+        let members = [at_once.member(id)];
+        let batch = limiter.batch(&members);
+        let mut waits = [Some(Task::new(batch.until_allowed(seconds(600), world.clone())))];
+        assert!(done(&mut waits).is_empty(), "{engine:?}");
+        drop(held);
+        assert_eq!(done(&mut waits).len(), 1, "{engine:?}");
     }
 }

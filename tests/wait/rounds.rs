@@ -1,4 +1,4 @@
-//! Batches that wait again because members without places deny them, and what a reload in between leaves.
+//! Batches that wait again because members without places deny them, also beside a reload.
 
 use std::task::Poll;
 

@@ -16,6 +16,9 @@ pub(super) struct PermitTurn<'b> {
     entry: Entry,
     /// What the caller has waited for last.
     of: Option<(Bucket, &'b Batch<'b>, usize)>,
+    /// Whether the last wait ended because a permit seemed free. Two ids of one batch may share the bucket of a full table: there is
+    /// a permit for each alone, and none for both. So the next wait takes a sleep.
+    seemed_free: bool,
 }
 
 impl<'b> PermitTurn<'b> {
@@ -39,18 +42,20 @@ impl<'b> PermitTurn<'b> {
                 return Poll::Ready(());
             }
             self.entry.enter(bucket, since_ns, context.waker());
-            // A permit that came back before this caller was in the list has woken nobody.
-            if !has_entered && is_free(batch, position) {
+            // A permit that came back before this caller was in the list has woken no caller.
+            let is_first = !std::mem::replace(&mut has_entered, true);
+            if is_first && !self.seemed_free && is_free(batch, position) {
+                self.seemed_free = true;
                 return Poll::Ready(());
             }
-            has_entered = true;
+            self.seemed_free = false;
             Poll::Pending
         })
         .await;
     }
 
     /// Leaves the list. If the caller was woken, and a permit is free all the same, the next one is woken.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let Some((bucket, batch, position)) = self.of.take() else { return };
         if self.entry.leave() && is_free(batch, position) {
             bucket.wake_first();

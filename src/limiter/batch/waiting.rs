@@ -122,7 +122,7 @@ impl Batch<'_> {
 
     /// Waits like [`until_allowed`](Batch::until_allowed), and for the end of the members' blocks. Places in the time of a block
     /// are cancelled, and taken anew from its end on.
-    #[cfg_attr(not(feature = "tower"), allow(dead_code))]
+    #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only a layer waits for blocks"))]
     pub(crate) async fn until_allowed_and_unblocked(
         &self,
         at_most: Duration,
@@ -356,7 +356,11 @@ impl<'b> BatchWait<'b> {
         loop {
             match self.next()? {
                 Next::Sleep(time) => match self.lacks.take() {
-                    None => timer.sleep(time).await,
+                    None => {
+                        // It waits for something else than permits, so the next caller tries to use those that are free.
+                        self.turn.end();
+                        timer.sleep(time).await;
+                    }
                     Some(position) => {
                         let BatchWait { batch, since_ns, .. } = self;
                         self.turn.wait(batch, position, since_ns, timer.sleep(time)).await;
@@ -384,10 +388,7 @@ impl<'b> BatchWait<'b> {
         }
         if self.waits_for_blocks && taken.is_blocked(self.batch) {
             drop(taken);
-            let (taken, others) = self.take_places()?;
-            let wait = taken.places.wait();
-            self.taken = Some((taken, others));
-            return Ok(Next::Sleep(wait));
+            return self.next();
         }
         if others.is_empty() {
             return Ok(Next::Allowed(taken.into_reservation().into_receipt()));

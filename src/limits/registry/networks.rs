@@ -80,6 +80,11 @@ impl Entry {
         self.network_of.is_some()
     }
 
+    /// Returns the index of the limit that callers know; `own` unless this is the limit of a network.
+    pub(crate) fn public_index(&self, own: LimitIndex) -> LimitIndex {
+        self.network_of.map_or(own, |of| of.limit)
+    }
+
     /// Returns the name that callers know: of the limit of a network, that of the limit whose override it is.
     pub(crate) fn public_name(&self) -> &str {
         self.name.split_once(' ').map_or(&*self.name, |(name, _)| name)
@@ -213,7 +218,7 @@ impl Limits {
 
     /// Returns the limit that has the public name: of a network's limit, the limit whose override it is.
     pub(crate) fn public(&self, index: LimitIndex) -> LimitIndex {
-        self.entry(index).network_of.map_or(index, |of| of.limit)
+        self.entry(index).public_index(index)
     }
 
     /// Whether a reload to `new` may keep the buckets of a network that it takes from its limit: the limit stays, and has
