@@ -30,8 +30,16 @@ const CROWD: usize = 8;
 pub(crate) struct Gate {
     hasher: RandomState,
     most: usize,
-    all: FigureUsize,
-    parts: Box<[FigureUsize]>,
+    all: Calls,
+    parts: Box<[Calls]>,
+}
+
+/// The calls of the node, or of a part of its ids.
+#[derive(Default)]
+struct Calls {
+    under_way: FigureUsize,
+    /// The calls that have ever begun.
+    begun: FigureUsize,
 }
 
 /// A call that is under way until this is dropped.
@@ -42,10 +50,32 @@ pub(crate) struct Passed {
 
 struct Counts {
     gate: Arc<Gate>,
-    /// The part of each of the call's buckets.
-    parts: SmallVec<[u8; 8]>,
-    /// Whether many calls were under way when this one began.
-    is_crowded: bool,
+    /// The calls that had begun before this one and had ended.
+    ended: usize,
+    /// The part of each of the call's buckets, and the same of the part's calls.
+    parts: SmallVec<[(u8, usize); 4]>,
+}
+
+impl Calls {
+    /// Lets a call in, and returns the number of those that have ended; `None` if too many are under way.
+    fn enter(&self, most: usize) -> Option<usize> {
+        // Relaxed, here and below: the counts guard no other memory.
+        let beside = self.under_way.fetch_add(1, Ordering::Relaxed);
+        if beside >= most {
+            self.leave();
+            return None;
+        }
+        Some(self.begun.fetch_add(1, Ordering::Relaxed).wrapping_sub(beside))
+    }
+
+    fn leave(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the calls that have been under way together with the one that got `ended`, itself among them.
+    fn beside(&self, ended: usize) -> usize {
+        self.begun.load(Ordering::Relaxed).wrapping_sub(ended)
+    }
 }
 
 impl Gate {
@@ -55,8 +85,8 @@ impl Gate {
         Gate {
             hasher: RandomState::new(),
             most: in_time.clamp(FEWEST, MOST),
-            all: FigureUsize::new(0),
-            parts: (0..PARTS).map(|_| FigureUsize::new(0)).collect(),
+            all: Calls::default(),
+            parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
 
@@ -65,53 +95,43 @@ impl Gate {
         self: &Arc<Gate>,
         keys: impl Iterator<Item = &'k str>,
     ) -> Option<Passed> {
-        let count_below = |count: &FigureUsize, most| {
-            // Relaxed, here and below: the counts guard no other memory.
-            let before = count.fetch_add(1, Ordering::Relaxed);
-            if before < most {
-                return Some(before);
-            }
-            count.fetch_sub(1, Ordering::Relaxed);
-            None
-        };
-        count_below(&self.all, self.most)?;
+        let ended = self.all.enter(self.most)?;
         // If it returns early from here on, the drop of `passed` lowers the counts again.
-        let mut passed = Counts { gate: self.clone(), parts: SmallVec::new(), is_crowded: false };
+        let mut passed = Counts { gate: self.clone(), parts: SmallVec::new(), ended };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
-            count_below(&self.parts[usize::from(part)], self.most / SHARE)?;
-            passed.parts.push(part);
+            let ended = self.parts[usize::from(part)].enter(self.most / SHARE)?;
+            passed.parts.push((part, ended));
         }
-        passed.is_crowded = passed.is_in_crowd();
         Some(Passed { counts: Some(passed) })
     }
 }
 
 impl Passed {
     /// Says of a call without an answer in time that it was one of a crowd, if it was: many calls of its id, or half of what the
-    /// node can make, were under way. Else a flood of one id could bring about what `on_error: allow` admits.
+    /// node can make, were under way before it ended. Otherwise a flood of one id could bring about what `on_error: allow` admits.
     pub(crate) fn blamed(&self, error: Error) -> Error {
-        // The first ones of a crowd began alone, and the last ones end alone.
-        let is_crowded =
-            self.counts.as_ref().is_some_and(|counts| counts.is_crowded || counts.is_in_crowd());
+        let is_crowded = self.counts.as_ref().is_some_and(Counts::is_in_crowd);
         if is_crowded { error.in_a_crowd() } else { error }
     }
 }
 
 impl Counts {
+    /// The first call of a crowd begins alone, and the last to end ends alone, and they may be the same. So it counts the calls that
+    /// were under way at any time of this one.
     fn is_in_crowd(&self) -> bool {
-        let Counts { gate, parts, .. } = self;
-        let of = |part: &u8| gate.parts[usize::from(*part)].load(Ordering::Relaxed);
-        gate.all.load(Ordering::Relaxed) > gate.most / 2 || parts.iter().any(|at| of(at) > CROWD)
+        let Counts { gate, ended, parts } = self;
+        let of = |&(part, ended): &(u8, usize)| gate.parts[usize::from(part)].beside(ended);
+        gate.all.beside(*ended) > gate.most / 2 || parts.iter().any(|part| of(part) > CROWD)
     }
 }
 
 impl Drop for Counts {
     fn drop(&mut self) {
-        for &part in &self.parts {
-            self.gate.parts[usize::from(part)].fetch_sub(1, Ordering::Relaxed);
+        for &(part, _) in &self.parts {
+            self.gate.parts[usize::from(part)].leave();
         }
-        self.gate.all.fetch_sub(1, Ordering::Relaxed);
+        self.gate.all.leave();
     }
 }
 
@@ -143,7 +163,22 @@ mod tests {
         let passed: Vec<_> = ids.filter_map(|id| pass(&gate, &[&id, "a"])).collect();
         assert_eq!(passed.len(), FEWEST / SHARE);
         drop(passed);
-        assert_eq!(gate.all.load(Ordering::Relaxed), 0);
-        assert!(gate.parts.iter().all(|part| part.load(Ordering::Relaxed) == 0));
+        let under_way = |calls: &Calls| calls.under_way.load(Ordering::Relaxed);
+        assert_eq!(under_way(&gate.all), 0);
+        assert!(gate.parts.iter().all(|part| under_way(part) == 0));
+    }
+
+    /// The first call of a crowd began alone, and ends when all others have ended.
+    #[test]
+    fn first_and_last_call_is_of_crowd() {
+        for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
+            let gate = Arc::new(Gate::new(Duration::from_millis(10)));
+            let first = pass(&gate, &["hot"]).unwrap();
+            let others: Vec<_> = (0..beside).map(|_| pass(&gate, &["hot"]).unwrap()).collect();
+            drop(others);
+            assert_eq!(first.counts.as_ref().unwrap().is_in_crowd(), is_crowded);
+            drop(first);
+            assert!(!pass(&gate, &["hot"]).unwrap().counts.unwrap().is_in_crowd());
+        }
     }
 }

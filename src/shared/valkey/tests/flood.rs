@@ -21,8 +21,13 @@ const CALLERS: usize = 2_000;
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn node(server: &Server, policy: &str) -> Limiter {
+    node_with(server, "", policy)
+}
+
+/// Makes a node with more options of its store.
+fn node_with(server: &Server, more: &str, policy: &str) -> Limiter {
     let file = format!(
-        "store: {{url: \"{}\"}}\n\
+        "store: {{url: \"{}\"{more}}}\n\
          PerClient: {{burst: {BURST}, count: {A_SECOND}, period: 1s, id: string, {policy}}}\n",
         server.url("")
     );
@@ -157,7 +162,8 @@ fn burst_of_calls_is_answered_in_time() {
 fn late_answers_of_a_crowd_are_no_outage() {
     with_each(|binary| {
         let server = Server::start(binary);
-        let limiter = node(&server, "shared: exact, on_error: allow");
+        // Long enough for all calls to begin, also on a busy machine.
+        let limiter = node_with(&server, ", timeout: 300ms", "shared: exact, on_error: allow");
         let clients = limiter.shared("PerClient").unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let outages = || limiter.counters().store().unwrap().outages;
