@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::lease_words::LeaseWords;
-use crate::core::lease_words::word::{LeaseAnswer, LeaseWord, TICK_NS};
+use crate::core::lease_words::word::{LeaseWord, TICK_NS};
 use crate::core::view::LimitsView;
 use crate::store::key::KeyRef;
 use crate::store::{Outdated, StoreKey};
@@ -43,8 +43,8 @@ impl Node {
     /// Spends units at a time. Returns how many, and the end of their lease.
     fn spend(&self, cost: u64, now_ns: u64) -> (u64, u64) {
         self.with_key(|words, view, key| {
-            let (answer, until_ns) = words.answer(view, key, (cost, true), now_ns)?;
-            Ok((if matches!(answer, LeaseAnswer::Spends { .. }) { cost } else { 0 }, until_ns))
+            let spent = words.spend(view, key, (cost, true), now_ns)?;
+            Ok(spent.map_or((0, 0), |(_, until_ns)| (cost, until_ns)))
         })
     }
 

@@ -13,6 +13,7 @@ use crate::limits::StoreOptions;
 use crate::observe::store_counters::StoreCounters;
 use crate::shared::Store;
 use crate::shared::protocol::StoreHandle;
+use crate::shared::protocol::denials::Denials;
 use crate::shared::protocol::leases::Leases;
 use crate::shared::protocol::outage::Outage;
 
@@ -20,6 +21,8 @@ pub(crate) struct Part {
     pub(crate) handle: StoreHandle,
     /// The units that this node has taken ahead. `None` if the clock does not measure the store's time.
     pub(crate) leases: Option<Leases>,
+    /// The denials that this node keeps. `None` for the same reason.
+    pub(crate) denials: Option<Denials>,
     /// Whether the store answers.
     pub(crate) outage: Outage,
 }
@@ -46,9 +49,10 @@ impl LimiterOptions {
 impl StartShared for Store {
     fn start(&self, clock: &Clock, max_keys: usize) -> Box<dyn SharedPart> {
         let handle = self.0.clone();
-        let has_leases = clock.is_of_machine() || handle.store.is_on(clock);
-        let leases = has_leases.then(|| Leases::new(max_keys));
-        Box::new(Part { handle, leases, outage: Outage::default() })
+        let is_in_step = clock.is_of_machine() || handle.store.is_on(clock);
+        let leases = is_in_step.then(|| Leases::new(max_keys));
+        let denials = is_in_step.then(Denials::new);
+        Box::new(Part { handle, leases, denials, outage: Outage::default() })
     }
 }
 

@@ -153,13 +153,11 @@ impl World {
         if asked && !needs_store {
             return Err("it asked the store".into());
         }
-        // A member that denies no batch may be denied by the node.
-        let is_decided = |member: &SharedMember| member.by_lease || self.may_be_denied(at, member);
-        if !asked && allowed && !shared.iter().all(is_decided) {
+        if !asked && allowed && needs_store {
             return Err("it was allowed without the store".into());
         }
         if !asked && !allowed {
-            return self.denied_by_node(at, shared, answer);
+            return self.denied_by_node((at, what), (calls, shared), answer);
         }
         self.decided(at, (calls, shared), answer, (spends, asked))
     }
@@ -179,7 +177,7 @@ impl World {
             }
             self.find_scaled(at, key, call);
             if member.mode != MemberMode::CheckOnly || what == BatchCall::RefundAll {
-                self.nodes[at].forget_denials(|denial| denial.key == key);
+                self.nodes[at].forget_denials(key);
             }
         }
         let is_sure = shared.iter().all(|member| self.is_sure_of(at, member));
@@ -246,15 +244,6 @@ impl World {
         Ok(denied_by.map(|_| Answer { denied_by, ..answer }))
     }
 
-    /// Whether the node may remember a denial of such a call.
-    fn may_be_denied(&self, at: usize, member: &SharedMember) -> bool {
-        let SharedMember { call, place, .. } = member;
-        let is_denied = |is_block| {
-            self.nodes[at].check_denial(place.key, call.cost, (is_block, None), self.now).is_ok()
-        };
-        call.factor == ONE && (is_denied(true) || is_denied(false))
-    }
-
     /// Whether the store's answer for a member is known. A factor changes the time that leased units take.
     fn is_sure_of(&mut self, at: usize, member: &SharedMember) -> bool {
         self.find_scaled(at, member.place.key, member.call);
@@ -262,21 +251,40 @@ impl World {
         bucket.is_sure && (member.call.factor == ONE || !bucket.has_leases(now))
     }
 
-    /// Checks a denial by the node itself: the store has denied such a call before.
+    /// Checks a denial by the node itself: it has a denial by the store for each member that no lease answers, and these deny the
+    /// batch.
     fn denied_by_node(
-        &self,
-        at: usize,
-        shared: &[SharedMember],
+        &mut self,
+        (at, what): (usize, BatchCall),
+        (calls, shared): (&Members, &[SharedMember]),
         answer: Answer,
     ) -> Result<(), String> {
-        let denies = |member: &SharedMember| {
-            member.mode != MemberMode::SpendOnly
-                && !self.nodes[at].oracle.terms.is_shadow(member.call.limit)
-                && self.may_be_denied(at, member)
-        };
-        match shared.iter().any(denies) {
+        let (mut before, mut places) = (Vec::new(), Vec::new());
+        let mut is_known = !shared.iter().any(|member| member.by_lease);
+        for member in shared.iter().filter(|member| !member.by_lease) {
+            let kept = self.nodes[at].kept(member.place.key, self.now);
+            let Some(Denial { found, leased, .. }) = kept.last() else {
+                return Err(format!(
+                    "the node has no denial of {:?}: {answer:?}",
+                    member.place.key
+                ));
+            };
+            let bucket = self.buckets.bucket(member.place.key);
+            before.push((member.place.key, std::mem::replace(bucket, *found)));
+            bucket.touch(member.place.rule, self.now);
+            self.find_scaled(at, member.place.key, member.call);
+            places.push((member.place, *leased, true));
+            is_known &= kept.len() == 1 && self.bucket(member.place.key).is_sure;
+        }
+        let mut oracle = self.nodes[at].oracle.clone();
+        self.lend(&mut oracle, &places);
+        let expected = oracle.batch(what, calls).map(|(answer, _)| answer);
+        for (key, bucket) in before.into_iter().rev() {
+            *self.buckets.bucket(key) = bucket;
+        }
+        match !is_known || expected == Ok(answer) {
             true => Ok(()),
-            false => Err(format!("denied by no member of the node: {answer:?}")),
+            false => Err(format!("{answer:?} by the node itself, expected {expected:?}")),
         }
     }
 
@@ -290,8 +298,6 @@ impl World {
     ) -> Result<(), String> {
         let allowed = answer.figures.is_none_or(|figures| figures.allowed);
         let is_sure = shared.iter().all(|member| self.is_sure_of(at, member));
-        // A member that the node can deny by itself may have been denied by it.
-        let is_plain = !shared.iter().any(|member| self.may_be_denied(at, member));
         let places: Vec<_> = shared
             .iter()
             .map(|member| (member.place, member.leased(spends), !member.by_lease))
@@ -300,7 +306,7 @@ impl World {
         self.lend(&mut oracle, &places);
         let what = if spends { BatchCall::SpendAll } else { BatchCall::CheckAll };
         let expected = oracle.batch(what, calls).map_err(|error| format!("{error:?}"))?.0;
-        if is_sure && is_plain {
+        if is_sure {
             let has_leases = shared.iter().any(|member| member.by_lease);
             let is_same = match has_leases {
                 false => answer == expected,
@@ -313,8 +319,11 @@ impl World {
         } else {
             self.charge_unsure(at, (calls, shared), (allowed, spends))?;
         }
-        if asked {
-            self.note_denials(at, shared);
+        for member in shared.iter().filter(|member| asked && !member.by_lease) {
+            match allowed {
+                true => self.nodes[at].forget_denials(member.place.key),
+                false => self.note_denial(at, member.place, member.leased(spends)),
+            }
         }
         Ok(())
     }
@@ -373,19 +382,5 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// Records that the store may have denied each member by itself.
-    fn note_denials(&mut self, at: usize, shared: &[SharedMember]) {
-        for member in shared {
-            let lease = self.lease_ns(at, member.call.limit);
-            if member.by_lease || lease == 0 {
-                continue;
-            }
-            let is_block = self.bucket(member.place.key).is_blocked(self.now);
-            let (key, cost) = (member.place.key, member.call.cost);
-            let until = self.now + lease;
-            self.nodes[at].denials.push(Denial { key, cost, until, retry_at: None, is_block });
-        }
     }
 }

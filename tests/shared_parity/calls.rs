@@ -7,7 +7,7 @@ use tollgate::{Decision, Error};
 use super::answers::figures;
 use super::bucket::{Algorithm, Key, with_units, without_units};
 use super::call::{Call, ONE};
-use super::node::{Denial, ready};
+use super::node::{Denial, KEPT_NS, ready};
 use super::ops::{Kind, Way};
 use super::oracle::bucket::{Figures, State};
 use super::oracle::{Answer, CallError, CallKind, Oracle};
@@ -196,18 +196,14 @@ impl World {
     /// Checks the answer of a node that has not asked the store.
     fn by_node(&mut self, shared: SharedCall, decision: &Decision) -> Result<(), String> {
         let SharedCall { at, kind, call, place, own, .. } = shared;
-        let Answer { figures: Some(answer), denied_by, blocked } = figures(decision) else {
+        let Answer { figures: Some(answer), denied_by, .. } = figures(decision) else {
             return Err("unlimited".into());
         };
         if !answer.allowed {
             if self.nodes[at].oracle.terms.is_shadow(call.limit) {
                 return Err("a limit in shadow mode denies no call".into());
             }
-            if answer.remaining != 0 || denied_by != Some(0) {
-                return Err(format!("{decision:?}"));
-            }
-            let (node, now) = (&self.nodes[at], self.now);
-            return node.check_denial(place.key, call.cost, (blocked, Some(answer.retry)), now);
+            return self.by_denial((at, place), (kind, call), figures(decision));
         }
         let left = i128::from(own) - i128::from(call.cost);
         if own == 0 || answer.remaining != left || answer.retry != 0 || denied_by.is_some() {
@@ -221,6 +217,32 @@ impl World {
             self.used(at, place, call)?;
         }
         Ok(())
+    }
+
+    /// Checks the answer of a node that has denied a call without the store: the store has denied one to this node, and would deny
+    /// this one, with these figures, if no other node had changed the bucket since.
+    pub(crate) fn by_denial(
+        &mut self,
+        (at, place): (usize, InStore),
+        (kind, call): (Kind, Call),
+        answer: Answer,
+    ) -> Result<(), String> {
+        let mut expected = Vec::new();
+        for Denial { found, leased, .. } in self.nodes[at].kept(place.key, self.now) {
+            let now = std::mem::replace(self.buckets.bucket(place.key), found);
+            self.buckets.bucket(place.key).touch(place.rule, self.now);
+            self.find_scaled(at, place.key, call);
+            let mut oracle = self.nodes[at].oracle.clone();
+            self.lend(&mut oracle, &[(place, leased, true)]);
+            let is_sure = self.bucket(place.key).is_sure;
+            *self.buckets.bucket(place.key) = now;
+            let by_oracle = oracle.call(kind.of_oracle(), call);
+            if !is_sure || by_oracle == Ok(answer) {
+                return Ok(());
+            }
+            expected.push(by_oracle);
+        }
+        Err(format!("{answer:?} by the node itself; by denials of the store {expected:?}"))
     }
 
     /// The oracle's answer of a call that the store decides, where `leased` units are out of its bucket.
@@ -269,6 +291,12 @@ impl World {
         true
     }
 
+    /// Records that a node may keep a denial of the store.
+    pub(crate) fn note_denial(&mut self, at: usize, InStore { key, .. }: InStore, leased: u64) {
+        let (until, found) = (self.now + KEPT_NS, self.bucket(key));
+        self.nodes[at].denials.push(Denial { key, until, found, leased });
+    }
+
     /// Checks the answer of the store.
     fn by_store(
         &mut self,
@@ -276,25 +304,18 @@ impl World {
         answer: Answer,
         (expected, was_sure): (Result<Answer, CallError>, bool),
     ) -> Result<(), String> {
-        let SharedCall { at, kind, call, place, own, .. } = shared;
+        let SharedCall { at, kind, call, place, own, others } = shared;
         let expected = expected.map_err(|error| format!("{error:?} expected"))?;
         let now = self.now;
         let is_shadow = self.nodes[at].oracle.terms.is_shadow(call.limit);
         let Some(told) = answer.figures else { return Err("unlimited".into()) };
-        if !told.allowed && kind.uses_leases() {
-            // A kept block has its own time, also if the bucket does not have the units either.
-            let block_ends = self.bucket(place.key).blocked_until.filter(|_| answer.blocked);
-            let retry_at = block_ends.unwrap_or(now + told.retry);
-            let until = retry_at.min(now + self.lease_ns(at, call.limit));
-            let (retry_at, key, cost, is_block) =
-                (Some(retry_at), place.key, call.cost, answer.blocked);
-            self.nodes[at].denials.push(Denial { key, cost, until, retry_at, is_block });
+        if told.allowed || !kind.uses_leases() {
+            self.nodes[at].forget_denials(place.key);
+        } else {
+            self.note_denial(at, place, others);
             if kind == Kind::Spend && self.look(place.key)?[at] != own {
                 return Err("a denied call changed the lease".into());
             }
-        }
-        if !kind.uses_leases() {
-            self.nodes[at].forget_denials(|denial| denial.key == place.key);
         }
         if was_sure {
             // `by_oracle` has charged it. A refund or a reset does not show the units that nodes hold.

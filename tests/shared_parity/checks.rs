@@ -5,7 +5,7 @@ use tollgate::batch::MemberMode;
 use super::answers::{figures, ns};
 use super::bucket::with_units;
 use super::call::{BatchCall, Call, call};
-use super::node::{Denial, ready};
+use super::node::ready;
 use super::ops::{Kind, Way};
 use super::spec::KNOWN;
 use super::world::{InStore, NS_PER_MS, World};
@@ -31,7 +31,7 @@ impl World {
                 (answer, expected) => Err(format!("block: {answer:?}, expected {expected:?}")),
             };
         };
-        let (now, lease) = (self.now, self.lease_ns(at, limit));
+        let now = self.now;
         let bucket = self.buckets.bucket(place.key);
         // Whole ms since the origin, which is at 1 ns.
         let until = (now - 1 + time + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS + 1;
@@ -41,9 +41,7 @@ impl World {
         bucket.block(until, place.rule, now);
         // A node that blocks an id drops its lease.
         bucket.lose_lease(at, now);
-        let (until, retry_at) = (now + left.min(lease), Some(now + left));
-        let denial = Denial { key: place.key, cost: 0, until, retry_at, is_block: true };
-        self.nodes[at].denials.push(denial);
+        self.nodes[at].forget_denials(place.key);
         match answer {
             Ok(answer) if answer.as_nanos() as i128 == left => {}
             answer => return Err(format!("block: {answer:?}, expected {left} ns")),
@@ -65,7 +63,7 @@ impl World {
                 let bucket = self.buckets.bucket(place.key);
                 bucket.touch(place.rule, now);
                 let was_blocked = bucket.unblock(place.rule, now);
-                self.nodes[at].forget_denials(|denial| denial.key == place.key);
+                self.nodes[at].forget_denials(place.key);
                 was_blocked
             }
         };

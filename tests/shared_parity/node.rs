@@ -7,7 +7,7 @@ use tollgate::limit::Factor;
 use tollgate::shared::{SharedLimit, Store};
 use tollgate::{Clock, Limiter, LimiterOptions};
 
-use super::bucket::Key;
+use super::bucket::{Bucket, Key};
 use super::oracle::Oracle;
 use super::spec::{FIRST_IDS, KNOWN, LARGEST_FACTOR};
 
@@ -19,29 +19,18 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A denial by the store that the node may remember.
+/// A bucket as a denied call has found it: the node may deny calls by it until a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Denial {
     pub(crate) key: Key,
-    pub(crate) cost: u64,
     pub(crate) until: i128,
-    /// When the store would allow the call, as it has said. `None`: the caller was not told.
-    pub(crate) retry_at: Option<i128>,
-    pub(crate) is_block: bool,
+    pub(crate) found: Bucket,
+    /// The units that were out of the bucket.
+    pub(crate) leased: u64,
 }
 
-impl Denial {
-    /// Whether a node may answer with this wait. It is the store's; the part after the end of the kept denial may be shorter by
-    /// a thirty-second.
-    fn may_tell(&self, retry: i128, now: i128) -> bool {
-        let Some(at) = self.retry_at else { return true };
-        // Words have steps of 2^18 ns, and at most 205 days of it.
-        let longer = (at - self.until).min(63 << 30 << 18);
-        let least = (self.until - now) + longer * 31 / 32 - (2 << 18);
-        // Some costs have no room for the longer time.
-        retry <= at - now && (retry >= least || self.cost > 510)
-    }
-}
+/// The time for which a node may keep a denial, in ns.
+pub(crate) const KEPT_NS: i128 = 100_000_000;
 
 /// The state of a bucket as a node knows it without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +38,7 @@ pub(crate) enum Known {
     Nothing,
     /// The units of its lease.
     Units(u64),
-    Denied {
-        is_block: bool,
-    },
+    Denied,
     /// The limiter is off, or no limit applies.
     Unlimited,
 }
@@ -99,36 +86,19 @@ impl Node {
             (None, _) => Known::Unlimited,
             (Some(units), true) => Known::Units(units),
             // A bucket can owe more than it holds, after a reload.
-            (Some(_), false) => Known::Denied { is_block: decision.blocked() },
+            (Some(_), false) => Known::Denied,
         }
     }
 
-    /// Checks that the store has denied such a call to this node, and that the node forgets it in time.
-    pub(crate) fn check_denial(
-        &self,
-        key: Key,
-        cost: u64,
-        (is_block, retry): (bool, Option<i128>),
-        now: i128,
-    ) -> Result<(), String> {
-        let is_it = |denial: &&Denial| {
-            denial.key == key
-                && denial.is_block == is_block
-                && (is_block || denial.cost <= cost)
-                && now < denial.until
-                && retry.is_none_or(|retry| denial.may_tell(retry, now))
-        };
-        match self.denials.iter().find(is_it) {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "the store has not denied a call of {cost} for {key:?} to this node, blocked {is_block}, for {retry:?} ns at {now}: {:?}",
-                self.denials
-            )),
-        }
+    /// The denials of a bucket that the node may still keep.
+    pub(crate) fn kept(&self, key: Key, now: i128) -> Vec<Denial> {
+        let is_kept = |it: &&Denial| it.key == key && now < it.until;
+        self.denials.iter().filter(is_kept).copied().collect()
     }
 
-    pub(crate) fn forget_denials(&mut self, is_forgotten: impl Fn(&Denial) -> bool) {
-        self.denials.retain(|denial| !is_forgotten(denial));
+    /// A call of this node may have changed a bucket.
+    pub(crate) fn forget_denials(&mut self, key: Key) {
+        self.denials.retain(|denial| denial.key != key);
     }
 }
 

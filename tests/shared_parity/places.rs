@@ -79,6 +79,7 @@ impl World {
             return told(&(wait, is_sure, self.bucket(place.key)));
         }
         let Some(reservation) = reservation.filter(|_| call.cost > 0) else { return Ok(()) };
+        self.nodes[at].forget_denials(place.key);
         self.buckets.bucket(place.key).is_sure &= is_sure;
         if cancels {
             reservation.cancel();

@@ -6,6 +6,7 @@ use tollgate::{Decision, Error};
 use super::answers::figures;
 use super::call::{Call, ONE};
 use super::node::ready;
+use super::ops::Kind;
 use super::oracle::{Answer, CallError, CallKind};
 use super::spec::KNOWN;
 use super::world::{InStore, World};
@@ -57,6 +58,7 @@ impl World {
                 false => Err(format!("{}\n    expected {most} {expected:?}", told())),
             };
         };
+        self.nodes[at].forget_denials(place.key);
         let mut oracle = self.nodes[at].oracle.clone();
         self.lend(&mut oracle, &[(place, leased, true)]);
         let (expected, most) = oracle.spend_up_to(call);
@@ -92,6 +94,7 @@ impl World {
             let expected = self.nodes[at].oracle.call(CallKind::Drain, call);
             return self.same(answer, expected, || format!("drain {call:?}"));
         };
+        self.nodes[at].forget_denials(place.key);
         let mut oracle = self.nodes[at].oracle.clone();
         self.lend(&mut oracle, &[(place, leased, true)]);
         let expected = oracle.call(CallKind::Drain, call);
@@ -113,7 +116,9 @@ impl World {
             return Ok(());
         }
         let place = self.place(at, call)?;
+        let calls = self.store.calls();
         let charged = ready(handle.spend_estimate(KNOWN[call.limit].id(call.id), call.cost));
+        let has_asked = self.store.calls() != calls;
         if place.is_some() && self.lease_ns(at, call.limit) > 0 {
             return match charged {
                 Err(error) if error.is_leased() => Ok(()),
@@ -127,6 +132,14 @@ impl World {
             let expected = self.nodes[at].oracle.settled(call, actual);
             return self.same_settled((call, actual), charged, expected);
         };
+        match &charged {
+            Ok((denied, None)) if !has_asked => {
+                return self.by_denial((at, place), (Kind::Spend, call), figures(denied));
+            }
+            Ok((_, None)) => self.note_denial(at, place, leased),
+            Ok(_) => self.nodes[at].forget_denials(place.key),
+            Err(_) => {}
+        }
         let has_leases = self.bucket(place.key).has_leases(self.now);
         let is_sure = self.bucket(place.key).is_sure && !has_leases;
         let mut oracle = self.nodes[at].oracle.clone();

@@ -147,7 +147,7 @@ impl World {
         Some(InStore { key: (limit, Algorithm::of(rule), id), rule })
     }
 
-    /// Records that other limits apply to ids of a node: its leases of them are lost, and its denials forgotten.
+    /// Records that other limits apply to ids of a node: its leases of them are lost.
     fn limits_changed(&mut self, at: usize, before: &[Option<InStore>]) {
         for (old, new) in before.iter().zip(self.rules(at)) {
             let is_same =
@@ -160,7 +160,6 @@ impl World {
                 self.buckets.bucket(new.key).touch(new.rule, now);
             }
             let Some(old) = old else { continue };
-            self.nodes[at].forget_denials(|denial| denial.key == old.key);
             let now = self.now;
             let bucket = self.buckets.bucket(old.key);
             bucket.lose_lease(at, now);
@@ -205,8 +204,10 @@ impl World {
                 Known::Units(units) => {
                     return Err(format!("node {at} knows {units} units of {key:?}"));
                 }
-                Known::Denied { is_block } => {
-                    self.nodes[at].check_denial(key, 0, (is_block, None), self.now)?;
+                Known::Denied => {
+                    if self.nodes[at].kept(key, self.now).is_empty() {
+                        return Err(format!("node {at} denies {key:?} by itself"));
+                    }
                     0
                 }
                 Known::Nothing | Known::Unlimited => 0,
@@ -361,7 +362,6 @@ impl World {
         let terms = self.terms(&self.nodes[at], spec, now, between);
         let node = &mut self.nodes[at];
         node.oracle.reload(terms, debt);
-        node.denials.clear();
         // A reload gives the node's leases back before other limits apply.
         self.have_given_back(at)?;
         self.limits_changed(at, &rules);

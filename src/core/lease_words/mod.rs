@@ -1,6 +1,5 @@
 //! The words of a node's leases, in a lock-free table of their own.
 
-pub(crate) mod denied;
 pub(crate) mod word;
 
 use crate::core::view::LimitsView;
@@ -9,7 +8,7 @@ use crate::store::key::{KeyRef, LimitTag};
 use crate::store::{Absent, CellKey, Change, Engine, Outdated, Rules, Store, StoreKey, StoreSize};
 use crate::store::{Table, UpdateError};
 use crate::util::fault::{self, Fault};
-use word::{LeaseAnswer, LeaseWord};
+use word::{LeaseWord, Spent};
 
 /// The words of a node's leases.
 pub(crate) struct LeaseWords(Store);
@@ -40,26 +39,23 @@ impl LeaseWords {
         StoreKey { key, fingerprint, tag }
     }
 
-    /// Answers a call from a bucket's word, and takes the units if it `spends`. Returns the end of the lease as well.
-    pub(crate) fn answer(
+    /// Decides a call by a bucket's lease, and takes the units if it `spends`. `None`: the lease does not have them. Returns the
+    /// units that are left, and the end of the lease.
+    pub(crate) fn spend(
         &self,
         view: LimitsView<'_>,
         key: &StoreKey<'_>,
         (cost, spends): (u64, bool),
         now_ns: u64,
-    ) -> Result<(LeaseAnswer, u64), Outdated> {
-        let (mut answer, mut until_ns) = (LeaseAnswer::Asks, 0);
+    ) -> Result<Option<(u64, u64)>, Outdated> {
+        let mut spent = None;
         self.update(view, key, (Absent::Leave, now_ns), |word| {
-            answer = word.answer(now_ns, cost);
-            until_ns = word.until_ns();
-            match answer {
-                LeaseAnswer::Spends { word, .. } if spends && cost > 0 => {
-                    Some(LeaseWord::from_word(word))
-                }
-                _ => None,
-            }
+            let step = word.spend(now_ns, cost);
+            spent = step.map(|Spent { left, .. }| (left, word.until_ns()));
+            let step = step.filter(|_| spends && cost > 0);
+            step.map(|Spent { word, .. }| LeaseWord::from_word(word))
         })?;
-        Ok((answer, until_ns))
+        Ok(spent)
     }
 
     /// Returns the unspent units of a bucket's lease, also if its time is over.
@@ -111,31 +107,6 @@ impl LeaseWords {
         }
     }
 
-    /// Stores the word of a denial, unless the node holds units of the bucket, which the next call gives back.
-    pub(crate) fn note_denial(
-        &self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        denial: LeaseWord,
-        now_ns: u64,
-    ) -> Result<(), Outdated> {
-        self.update(view, key, (Absent::Insert, now_ns), |word| {
-            (word.units() == 0).then_some(denial)
-        })
-    }
-
-    /// Forgets a denial, because units of the bucket have come back or its block has ended.
-    pub(crate) fn forget_denial(
-        &self,
-        view: LimitsView<'_>,
-        key: &StoreKey<'_>,
-        now_ns: u64,
-    ) -> Result<(), Outdated> {
-        self.update(view, key, (Absent::Leave, now_ns), |word| {
-            word.is_denial().then_some(LeaseWord::UNKNOWN)
-        })
-    }
-
     /// Takes the unspent units of a lease; no call spends from it any more. Returns its last word.
     pub(crate) fn take(
         &self,
@@ -182,7 +153,7 @@ impl LeaseWords {
         let change = Change { key, absent, now_ns };
         let step = |word| step(LeaseWord::from_word(word)).map(LeaseWord::word);
         match self.0.update(change, &LeaseRules(view), step) {
-            // Without a place for its word a lease cannot be spent, and a denial is not remembered.
+            // Without a place for its word a lease cannot be spent.
             Ok(()) | Err(UpdateError::TableFull) => Ok(()),
             Err(UpdateError::Outdated) => Err(Outdated),
         }

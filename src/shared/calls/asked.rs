@@ -16,6 +16,7 @@ use crate::shared::calls::lease::LeasedMember;
 use crate::shared::calls::outage::{decide_without, end_outage};
 use crate::shared::calls::taken::TakenFromLease;
 use crate::shared::protocol::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
+use crate::shared::protocol::denials::{Denied, Marks};
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::{Found, Reply, SharedMode, SharedStore, StoreMember};
@@ -52,6 +53,15 @@ pub(crate) struct AskedBatch {
     pub(super) policies: Box<[Policy]>,
     pub(super) call: SharedCall,
     pub(super) passed: Passed,
+    /// What the node needs to know to keep a denial of the batch.
+    pub(super) keeping: Keeping,
+}
+
+/// When a batch was sent, and the marks of its buckets then. Without marks the node keeps no denial of it.
+#[derive(Default)]
+pub(super) struct Keeping {
+    pub(super) sent_ns: u64,
+    pub(super) marks: Option<Marks>,
 }
 
 /// The charges of the local members, and the units that members have taken from leases, each with its member's position.
@@ -216,6 +226,8 @@ impl AskedBatch {
         let passed = std::mem::take(&mut self.passed);
         let answer = reply.await.map_err(|error| passed.blamed(error));
         drop(passed);
+        let denied = answer.as_ref().ok().filter(|found| found.denied.is_some());
+        self.note_answer(denied);
         let decision = match answer {
             Ok(found) => {
                 self.end_outage();
@@ -236,6 +248,39 @@ impl AskedBatch {
             Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
         }
         Ok(self.decided(decision?, texts))
+    }
+
+    /// Keeps a denial of the store, or forgets what the node has kept of buckets that may have changed. `denied`: the store's
+    /// answer, if it has denied the batch.
+    fn note_answer(&self, denied: Option<&Found>) {
+        let part = self.shared.first().and_then(|member| member.handle.limiter.inner.part());
+        let Some(denials) = part.and_then(|part| part.denials.as_ref()) else { return };
+        let Keeping { sent_ns, marks } = &self.keeping;
+        let are_as_found = self.leased.iter().all(|(_, leased)| leased.leaves_no_units());
+        match (denied, marks) {
+            (Some(found), Some(marks)) if are_as_found => {
+                denials.keep(&self.members, found, (marks, *sent_ns));
+            }
+            (Some(_), _) => {}
+            (None, _) => self.members.iter().for_each(|member| denials.forget(&member.key)),
+        }
+    }
+
+    /// Decides a batch by the texts of an earlier denial, which deny it as well.
+    pub(super) fn decide_by_denial(
+        mut self,
+        (members, found): Denied,
+    ) -> Result<DecidedBatch, Error> {
+        self.members = members;
+        let decision = self.figures(&found)?;
+        if self.call.spends {
+            self.count(&decision);
+            let denier = self.shared.iter().find(|it| Some(it.position) == decision.denied_by());
+            if let Some(stripes) = denier.and_then(|denier| denier.handle.stripes.as_ref()) {
+                stripes.count_by_lease(false);
+            }
+        }
+        Ok(self.decided(decision, Some(found)))
     }
 
     /// Decides a batch for which the store is not asked.

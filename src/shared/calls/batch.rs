@@ -20,15 +20,18 @@ use crate::limiter::other_handles::needs_receipt;
 use crate::limiter::reserve::Receipt;
 use crate::limits::Scratch;
 use crate::shared::calls::answer;
-use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges, SharedCall, shared_mode};
+use crate::shared::calls::asked::{
+    AskedBatch, Counted, Keeping, LocalCharges, SharedCall, shared_mode,
+};
 use crate::shared::calls::change::{Where, find_or_call};
 use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
-use crate::shared::calls::lease::{LeasedMember, answer_by_lease};
+use crate::shared::calls::lease::{LeasedMember, answer_by_lease, have_no_units, is_leased};
 use crate::shared::calls::member::SharedMember;
 use crate::shared::calls::{cannot_leave, no_store, policy};
 use crate::shared::part::Part;
 use crate::shared::protocol::change::Step;
+use crate::shared::protocol::decide::decide_found_one;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{StoreHandle, StoreMember};
 use crate::store::Outdated;
@@ -257,6 +260,33 @@ impl SharedBatch<'_> {
         self.prepared(OF_SPEND, |view, members| self.begin_with(view, members, call))?
     }
 
+    /// Decides a call for one bucket by a lease or a denial of this node, without the store. `None`: it has neither. For tests.
+    pub(super) fn decide_here(&self, call: SharedCall) -> Option<Decision> {
+        if !self.limiter.is_enabled() {
+            return Some(Decision::UNLIMITED);
+        }
+        let decided = self.prepared(OF_SPEND, |view, mut members| {
+            let now_ns = view.inner.clock.now_ns();
+            let Some(mut member) = members.pop() else { return Ok(Some(Decision::UNLIMITED)) };
+            let Some(part) = view.inner.part().filter(|_| member.is_shared(view)) else {
+                return Ok(None);
+            };
+            let mode = shared_mode(&member, call.spends);
+            if answer_by_lease(view, &mut member, mode, now_ns)?.is_some() {
+                return Ok(Some(member.decision));
+            }
+            let to_store = asked_member(view, &part.handle, &member, call.spends);
+            let denied = part.denials.as_ref().and_then(|all| all.find(&[to_store], now_ns));
+            match denied {
+                Some((members, found)) if have_no_units(view, &[&member], now_ns)? => {
+                    Ok(decide_found_one(&members[0], &found, 0).ok().map(|it| it.decision))
+                }
+                _ => Ok(None),
+            }
+        });
+        decided.ok().flatten()
+    }
+
     /// Looks up the keys and the limits of all members.
     fn prepared<R>(
         &self,
@@ -354,6 +384,7 @@ impl SharedBatch<'_> {
             policies: Box::default(),
             call,
             passed: Passed::default(),
+            keeping: Keeping::default(),
         };
         // Read when the charges are in `asked`, which gives them back if the clock panics.
         let now_ns = view.inner.clock.now_ns();
@@ -379,6 +410,14 @@ impl SharedBatch<'_> {
         asked.policies =
             to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
         asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
+        if let Some(denials) = view.inner.part().and_then(|part| part.denials.as_ref()) {
+            if let Some(denied) = denials.find(&members, now_ns)
+                && have_no_units(view, &to_ask, now_ns)?
+            {
+                return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
+            }
+            asked.keeping = Keeping { sent_ns: now_ns, marks: Some(denials.marks(&members)) };
+        }
         match handle.store.admit(&mut members.iter().map(|member| &*member.key)) {
             Ok(passed) => asked.passed = passed,
             Err(error) => {
@@ -387,13 +426,21 @@ impl SharedBatch<'_> {
             }
         }
         let may_lease = !handle.store.is_split(&members);
+        if !may_lease {
+            // The texts of several slots are of different times, and some may have been charged and returned.
+            asked.keeping.marks = None;
+        }
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
             let may_ask = may_lease && is_charged && handle.store.is_ready(&to_store.key);
             let asks = (may_ask, !call.spends);
-            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
-                to_store.lease = leased.request();
-                asked.leased.push((at, leased));
+            match LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
+                Some(leased) => {
+                    to_store.lease = leased.request();
+                    asked.leased.push((at, leased));
+                }
+                None if is_leased(view, member) => asked.keeping.marks = None,
+                None => {}
             }
         }
         asked.members = members.into();

@@ -184,7 +184,11 @@ impl KeyedLimit {
         store: &dyn SharedStore,
         AskedChange { change, reply }: AskedChange,
     ) -> Result<ChangedBucket, Error> {
-        let Changed { unix_ns, texts } = reply.await?;
+        let answer = reply.await;
+        if let Some(Part { denials: Some(denials), .. }) = self.limiter.inner.part() {
+            denials.forget(&change.member.key);
+        }
+        let Changed { unix_ns, texts } = answer?;
         let text = texts.first().and_then(Option::as_deref);
         let stepped = change.stepped(text, unix_ns);
         let stepped = stepped.inspect_err(|error| store.count_unknown_text(error))?;

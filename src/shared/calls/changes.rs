@@ -13,7 +13,6 @@ use crate::shared::calls::change::{ChangedBucket, Where, find_or_call};
 use crate::shared::calls::handle::{ScaledSharedLimit, SharedLimit};
 use crate::shared::protocol::change::{Step, Stepped};
 use crate::shared::protocol::text::rule_time_ns;
-use crate::store::key::Key;
 
 impl ScaledSharedLimit<'_> {
     /// Like [`SharedLimit::refund`].
@@ -36,8 +35,7 @@ impl ScaledSharedLimit<'_> {
             let now_ns = rule_time_ns(stepped.unix_ns);
             member.limit.rule().refund(stepped.before.word, now_ns, units).decision
         };
-        let then = forgetting_denial(limit.key_of(id)?, refunded);
-        answer(limit.change((store, member), Step::Refund { units }, then)).await
+        answer(limit.change((store, member), Step::Refund { units }, showing(refunded))).await
     }
 
     /// Like [`SharedLimit::reset`].
@@ -57,8 +55,7 @@ impl ScaledSharedLimit<'_> {
             let now_ns = rule_time_ns(stepped.unix_ns);
             member.limit.rule().reset(stepped.before.word, now_ns).decision
         };
-        let then = forgetting_denial(limit.key_of(id)?, reset);
-        answer(limit.change((store, member), Step::Reset, then)).await
+        answer(limit.change((store, member), Step::Reset, showing(reset))).await
     }
 }
 
@@ -104,7 +101,7 @@ impl SharedLimit {
             let Stepped { unix_ns, before, new, .. } = changed?.stepped;
             let left_ns = new.unwrap_or(before).blocked_ns(unix_ns).unwrap_or(0);
             let id = key.as_ref().id;
-            handle.note_block(id, left_ns);
+            handle.drop_lease(id);
             let left = Duration::from_nanos(left_ns);
             #[cfg(feature = "tracing")]
             events::block(handle.logged(id), left);
@@ -123,14 +120,14 @@ impl SharedLimit {
         match find_or_call(|| limit.place_while_off(id), || limit.unblock(id))? {
             Where::Here(was_blocked) => Ok(was_blocked),
             Where::InStore(store, member) => {
+                #[cfg(feature = "tracing")]
                 let key = limit.key_of(id)?;
-                let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+                let note = move |_handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
                     let Stepped { unix_ns, before, .. } = changed?.stepped;
-                    let (id, was_blocked) = (key.as_ref().id, before.blocked_ns(unix_ns).is_some());
-                    handle.forget_denial(id);
+                    let was_blocked = before.blocked_ns(unix_ns).is_some();
                     #[cfg(feature = "tracing")]
                     if was_blocked {
-                        events::unblock(handle.logged(id));
+                        events::unblock(_handle.logged(key.as_ref().id));
                     }
                     Ok(was_blocked)
                 };
@@ -158,15 +155,13 @@ impl SharedLimit {
     }
 }
 
-/// Makes the last step of a refund or a reset on this node: a kept denial of the id is forgotten. `decision` is that of the step.
-fn forgetting_denial(
-    key: Key,
+/// Returns what a refund or a reset does with the store's answer. `decision` is that of the step.
+fn showing(
     decision: impl Fn(&ChangedBucket) -> Decision + Send + 'static,
 ) -> impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<Decision, Error> + Send + 'static
 {
-    move |handle, changed| {
+    move |_, changed| {
         let changed = changed?;
-        handle.forget_denial(key.as_ref().id);
         Ok(changed.figures_of(decision(&changed)))
     }
 }

@@ -83,7 +83,7 @@ impl ChargedInStore {
             // Made here and not before: nobody waits for it, so it is never too late.
             let asked = AskedChange::new(&*charge.store, member, step);
             match charge.handle.changed(&*charge.store, asked).await {
-                Ok(_) => charge.handle.forget_denial(charge.key.as_ref().id),
+                Ok(_) => {}
                 Err(_) => charge.handle.tally.count_error(),
             }
         }));

@@ -1,6 +1,5 @@
 //! The figures of the store, for operators.
 
-use crate::core::lease_words::word::LeaseAnswer;
 use crate::core::state::LimiterState;
 use crate::observe::store_counters::StoreCounters;
 use crate::shared::part::Part;
@@ -10,7 +9,7 @@ use crate::store::key::Key;
 impl Part {
     /// Returns the figures of the limiter's store.
     pub(crate) fn store_counters(&self, limiter: &LimiterState) -> StoreCounters {
-        let Part { handle, leases, outage } = self;
+        let Part { handle, leases, outage, .. } = self;
         let mut counters = StoreCounters::default();
         if let Some(figures) = handle.store.figures() {
             counters.calls = figures.calls();
@@ -40,9 +39,7 @@ fn held_units(inner: &LimiterState, leases: &Leases, key: &Key) -> u64 {
             return Ok(0);
         };
         let key = leases.words.key(view, key, tag);
-        match leases.words.answer(view, &key, (0, false), now_ns)?.0 {
-            LeaseAnswer::Spends { left, .. } => Ok(left),
-            LeaseAnswer::Denies { .. } | LeaseAnswer::Asks => Ok(0),
-        }
+        let spent = leases.words.spend(view, &key, (0, false), now_ns)?;
+        Ok(spent.map_or(0, |(left, _)| left))
     })
 }

@@ -7,7 +7,7 @@ use crate::limiter::batch::prepared::Trial;
 use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::kept::{DecidedBatch, DecidedMember, MemberCharge};
-use crate::shared::calls::lease_path::lease_decision;
+use crate::shared::calls::lease_path::allowed;
 use crate::shared::protocol::decide::{charge_mark, decide, read};
 use crate::shared::protocol::text::rule_time_ns;
 use crate::shared::protocol::{Found, SharedMode, StoreMember};
@@ -57,8 +57,8 @@ impl Counted {
             if self.is_leased {
                 let Some(leases) = inner.leases() else { return Ok(self.decision) };
                 let key = leases.words.key(view, key, tag);
-                let (answer, _) = leases.words.answer(view, &key, (0, false), now_ns)?;
-                return Ok(lease_decision(limit, answer).unwrap_or(self.decision));
+                let spent = leases.words.spend(view, &key, (0, false), now_ns)?;
+                return Ok(spent.map_or(self.decision, |(left, _)| allowed(limit, left)));
             }
             let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
             view.look(&view.store_key(key, tag), (limit, Demand::NOTHING), now_ns, ask)

@@ -174,18 +174,23 @@ impl SharedLimit {
     /// Checks at a cost of 0 what this node knows of an id without the store. For this crate's tests.
     #[doc(hidden)]
     pub fn known_here<'a>(&self, id: impl Into<Id<'a>>) -> Option<Decision> {
-        self.limit.decide_here(id.into(), (0, false))
+        self.decide_here(id.into(), SharedCall::CHECK, 0)
     }
 
     /// Spends from a lease of this node, or is denied by a denial that it keeps. `None`: the store has to be asked.
     #[cfg(test)]
     pub(crate) fn spend_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
-        self.limit.decide_here(id.into(), (cost, true))
+        self.decide_here(id.into(), SharedCall::SPEND, cost)
     }
 
     #[cfg(all(test, feature = "yaml"))]
     pub(crate) fn check_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
-        self.limit.decide_here(id.into(), (cost, false))
+        self.decide_here(id.into(), SharedCall::CHECK, cost)
+    }
+
+    fn decide_here(&self, id: Id<'_>, call: SharedCall, cost: u64) -> Option<Decision> {
+        let members = [self.limit.member(id).cost(cost).into()];
+        self.limit.limiter.shared_batch(&members).decide_here(call)
     }
 
     fn plain(&self) -> ScaledSharedLimit<'_> {

@@ -1,21 +1,19 @@
 //! Members of batches whose limit is leased: they take units from the node's leases, or ask the store.
 
 use crate::algorithm::factor::Factor;
-use crate::core::lease_words::denied::Denied;
-use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
 use crate::core::view::LimitsView;
 use crate::limit::Limit;
 use crate::limiter::batch::Prepared;
 use crate::limiter::batch::prepared::Trial;
 use crate::limiter::handle::KeyedLimit;
-use crate::shared::calls::lease_path::lease_decision;
+use crate::shared::calls::lease_path::allowed;
 use crate::shared::calls::taken::TakenFromLease;
 use crate::shared::protocol::decide::DecidedMember;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::shared::protocol::{Found, SharedMode, StoreMember};
+use crate::store::Outdated;
 use crate::store::key::{Key, KeyRef};
-use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -38,10 +36,10 @@ pub(super) fn answer_by_lease(
     let Some((leases, _)) = leases_of(view, member) else { return Ok(None) };
     let (key, cost) = (member.key.key, member.cost);
     let key = leases.words.key(view, key, member.key.tag);
-    let (answer, until_ns) = leases.words.answer(view, &key, (cost, mode.is_charged()), now_ns)?;
-    let Some(decision) = lease_decision(&member.limit, answer) else { return Ok(None) };
-    member.decision = decision;
-    let is_taken = matches!(answer, LeaseAnswer::Spends { .. }) && mode.is_charged() && cost > 0;
+    let spent = leases.words.spend(view, &key, (cost, mode.is_charged()), now_ns)?;
+    let Some((left, until_ns)) = spent else { return Ok(None) };
+    member.decision = allowed(&member.limit, left);
+    let is_taken = mode.is_charged() && cost > 0;
     Ok(Some(is_taken.then(|| TakenFromLease {
         handle: member.handle.clone(),
         key: Key::new(key.key),
@@ -54,14 +52,33 @@ pub(super) fn answer_by_lease(
     })))
 }
 
+/// Whether a kept denial may decide these members: each of them that is leased would get no units by giving up its lease.
+pub(super) fn have_no_units(
+    view: LimitsView<'_>,
+    members: &[&Prepared<'_>],
+    now_ns: u64,
+) -> Result<bool, Outdated> {
+    for member in members.iter().filter(|member| is_leased(view, member)) {
+        let Some((leases, _)) = leases_of(view, member) else { return Ok(false) };
+        let key = leases.words.key(view, member.key.key, member.key.tag);
+        if leases.words.units(view, &key, now_ns)? > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the limit of a member is leased.
+pub(super) fn is_leased(view: LimitsView<'_>, member: &Prepared<'_>) -> bool {
+    view.generation.limits.entry(member.key.key.limit).sharing().lease().is_some()
+}
+
 /// A member of a leased limit that the store decides.
 pub(super) struct LeasedMember {
     handle: KeyedLimit,
     key: Key,
     name: Box<str>,
     limit: Limit,
-    cost: u64,
-    length_ns: u64,
     sent_ns: u64,
     /// `None`: it asks for no lease, because another call does.
     asking: Option<Asking>,
@@ -95,8 +112,6 @@ impl LeasedMember {
             key: Key::new(member.key.key),
             name: name.into(),
             limit: (*member.limit).clone(),
-            cost: member.cost,
-            length_ns,
             sent_ns,
             asking,
             kept,
@@ -118,7 +133,7 @@ impl LeasedMember {
     /// Records that the store never had the call: the lease that was to go back stays.
     pub(super) fn not_sent(&mut self) {
         let asking = self.asking.take();
-        self.record(asking, LeaseOutcome::Denied, None);
+        self.record(asking, LeaseOutcome::Denied);
     }
 
     /// Records the store's answer.
@@ -135,26 +150,19 @@ impl LeasedMember {
             }
         };
         let asking = self.asking.take();
-        self.record(asking, outcome, self.denial(decided));
+        self.record(asking, outcome);
     }
 
-    /// Returns the word of a denial: it holds until the instant that the store named, and at most for the length of a lease.
-    fn denial(&self, decided: &DecidedMember) -> Option<LeaseWord> {
-        let retry_in_ns = saturating_ns(decided.decision.retry_in());
-        let (denied, retry_in_ns) = match (decided.decision.allowed(), decided.blocked_ns) {
-            (true, _) => return None,
-            (false, None) => (Denied::From(self.cost), retry_in_ns),
-            // The decision's time may be longer, if the bucket does not have the units of this call.
-            (false, Some(left_ns)) => (Denied::Block, left_ns),
-        };
-        kept_denial(self.sent_ns, retry_in_ns, self.length_ns, denied)
+    /// Whether the next call finds the bucket as this one does, if it is denied: this one gives up a lease without units, or none.
+    pub(super) fn leaves_no_units(&self) -> bool {
+        let asking = self.asking.as_ref();
+        asking.is_some_and(|asking| asking.request.end.is_none_or(|end| end.unspent == 0))
     }
 
-    fn record(&self, asking: Option<Asking>, outcome: LeaseOutcome, denial: Option<LeaseWord>) {
+    fn record(&self, asking: Option<Asking>, outcome: LeaseOutcome) {
         let inner = &*self.handle.limiter.inner;
-        let Some(leases) = inner.leases() else { return };
+        let (Some(leases), Some(asking)) = (inner.leases(), asking) else { return };
         let now_ns = inner.clock.now_ns();
-        let (mut asking, mut has_ended) = (asking.as_ref(), false);
         inner.with_view(|view| {
             let key = self.key.as_ref();
             let entry = view.generation.limits.entry(key.limit);
@@ -163,31 +171,11 @@ impl LeasedMember {
             let is_same = |limit: &Limit| *limit == self.limit && entry.sharing().lease().is_some();
             let applies = applies.filter(|(limit, _)| is_same(limit));
             let key = applies.map(|(_, tag)| leases.words.key(view, key, tag));
-            if let Some(asking) = asking.take() {
-                leases.end(key.map(|key| (view, key)), &self.name, asking, outcome, now_ns);
-                has_ended = true;
-            }
-            if let Some((denial, key)) = denial.filter(|denial| !denial.is_over(now_ns)).zip(key) {
-                leases.words.note_denial(view, &key, denial, now_ns)?;
-            }
+            leases.end(key.map(|key| (view, key)), &self.name, &asking, outcome, now_ns);
             Ok(())
         });
-        if has_ended {
-            self.handle.limiter.watch_leases();
-        }
+        self.handle.limiter.watch_leases();
     }
-}
-
-/// Returns the word of a denial of the store, for at most the length of a lease. After `retry_in_ns` the store would allow
-/// the call. `None` if a word has no room for its cost.
-fn kept_denial(
-    from_ns: u64,
-    retry_in_ns: u64,
-    length_ns: u64,
-    denied: Denied,
-) -> Option<LeaseWord> {
-    let kept_ns = retry_in_ns.min(length_ns);
-    LeaseWord::denial(from_ns.saturating_add(kept_ns), retry_in_ns - kept_ns, denied)
 }
 
 impl Drop for LeasedMember {
@@ -202,34 +190,8 @@ impl Drop for LeasedMember {
 }
 
 impl KeyedLimit {
-    /// Forgets that the store denied calls of an id: units have come back, or its block has ended.
-    pub(super) fn forget_denial(&self, id: &[u8]) {
-        self.change_lease(id, |leases, view, key, now_ns| {
-            leases.words.forget_denial(view, key, now_ns)
-        });
-    }
-
-    /// Denies calls of an id that was blocked now, and drops its lease. A limit in shadow mode denies no call.
-    pub(super) fn note_block(&self, id: &[u8], left_ns: u64) {
-        self.change_lease(id, |leases, view, key, now_ns| {
-            let entry = view.generation.limits.entry(self.index);
-            let length_ns = entry.sharing().lease().map_or(0, saturating_ns);
-            let _ = leases.words.take(view, key, now_ns)?;
-            if entry.is_shadow() {
-                return Ok(());
-            }
-            match kept_denial(now_ns, left_ns, length_ns, Denied::Block) {
-                Some(denial) => leases.words.note_denial(view, key, denial, now_ns),
-                None => Ok(()),
-            }
-        });
-    }
-
-    fn change_lease(
-        &self,
-        id: &[u8],
-        change: impl Fn(&Leases, LimitsView<'_>, &StoreKey<'_>, u64) -> Result<(), Outdated>,
-    ) {
+    /// Drops the lease of an id that was blocked now.
+    pub(super) fn drop_lease(&self, id: &[u8]) {
         let inner = &*self.limiter.inner;
         let Some(leases) = inner.leases() else { return };
         let now_ns = inner.clock.now_ns();
@@ -238,7 +200,7 @@ impl KeyedLimit {
             match entry.limit_for(id, view.limits_ns(now_ns)) {
                 Some((_, tag)) if entry.sharing().lease().is_some() => {
                     let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
-                    change(leases, view, &key, now_ns)
+                    leases.words.take(view, &key, now_ns).map(|_| ())
                 }
                 _ => Ok(()),
             }

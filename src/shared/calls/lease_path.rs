@@ -1,11 +1,11 @@
 //! Decides calls for one bucket from the units that the node has taken ahead, without the store.
 
 use crate::algorithm::factor::Factor;
-use crate::core::lease_words::word::{LeaseAnswer, LeaseWord};
+use crate::core::lease_words::word::{LeaseWord, Spent};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::handle::{Call, KeyedLimit};
-use crate::limits::{Id, Scratch, WithBytes, visit_plain_bytes};
+use crate::limits::{Id, WithBytes, visit_plain_bytes};
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Guard, Known, Table, read};
 
@@ -29,29 +29,17 @@ impl WithBytes<Option<Decision>> for FindLease<'_> {
                     handle.find_lease(&guard, table, fingerprint)
             {
                 // Each exit writes the result where the caller wants it, as for a local bucket.
-                loop {
-                    match LeaseWord::from_word(known.word()).answer(now_ns, call.cost()) {
-                        LeaseAnswer::Spends { word, left } => {
-                            if call.is_spend() && call.cost() > 0 && !known.swap(word) {
-                                if known.read_again() {
-                                    continue;
-                                }
-                                break;
-                            }
-                            let decision = allowed(limit, left);
-                            handle.count_by_lease(id, &decision, limit, call, now_ns);
-                            return Some(decision);
+                while let Some(Spent { word, left }) =
+                    LeaseWord::from_word(known.word()).spend(now_ns, call.cost())
+                {
+                    if call.is_spend() && call.cost() > 0 && !known.swap(word) {
+                        if known.read_again() {
+                            continue;
                         }
-                        // Another cost is an error.
-                        LeaseAnswer::Denies { retry_in_ns, is_blocked }
-                            if call.cost() <= limit.burst() =>
-                        {
-                            let decision = denied(limit, retry_in_ns, is_blocked);
-                            handle.count_by_lease(id, &decision, limit, call, now_ns);
-                            return Some(decision);
-                        }
-                        LeaseAnswer::Denies { .. } | LeaseAnswer::Asks => break,
+                        break;
                     }
+                    handle.count_by_lease(limit, call);
+                    return Some(allowed(limit, left));
                 }
             }
         }
@@ -73,39 +61,12 @@ struct Found<'g> {
 }
 
 impl KeyedLimit {
-    /// Decides a spend or a check from a lease, or by a denial that the store has made. `None`: the node has neither, or
-    /// the call has more to do.
+    /// Decides a spend or a check from a lease. `None`: the node has no units for it, or the call has more to do.
     pub(super) fn call_by_lease(&self, id: Id<'_>, factor: Factor, call: Call) -> Option<Decision> {
         if factor != Factor::ONE {
             return None;
         }
         visit_plain_bytes(self.format, &id, FindLease { handle: self, call })
-    }
-
-    /// Decides a call by a lease or a denial that the store has made, on any clock and for any id. For tests.
-    pub(super) fn decide_here(&self, id: Id<'_>, (cost, spends): (u64, bool)) -> Option<Decision> {
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
-            return Some(Decision::UNLIMITED);
-        }
-        let mut scratch = Scratch::new();
-        let id = self.encoded(id, &mut scratch).ok()?;
-        let now_ns = inner.clock.now_ns();
-        inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let Some((limit, tag)) = entry.limit_for(id, view.limits_ns(now_ns)) else {
-                return Ok(Some(Decision::UNLIMITED));
-            };
-            let Some(leases) = inner.leases().filter(|_| entry.is_shared()) else {
-                return Ok(None);
-            };
-            if cost > limit.burst() {
-                return Ok(None);
-            }
-            let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
-            let (answer, _) = leases.words.answer(view, &key, (cost, spends), now_ns)?;
-            Ok(lease_decision(limit, answer))
-        })
     }
 
     #[inline(always)]
@@ -127,51 +88,20 @@ impl KeyedLimit {
     }
 
     #[inline(always)]
-    fn count_by_lease(
-        &self,
-        id: &[u8],
-        decision: &Decision,
-        limit: &Limit,
-        call: Call,
-        now_ns: u64,
-    ) {
+    fn count_by_lease(&self, limit: &Limit, call: Call) {
         if call.is_spend()
             && let Some(stripes) = &self.stripes
         {
-            stripes.count_by_lease(decision.allowed());
-            match decision.allowed() {
-                // How much of its burst the bucket has left is not known, so the call is not counted as near the limit.
-                true => stripes.count_allowed(&Decision::UNLIMITED, limit.burst(), call.cost()),
-                false => self.count_denied(stripes, id, decision, now_ns),
-            }
+            stripes.count_by_lease(true);
+            // How much of its burst the bucket has left is not known, so the call is not counted as near the limit.
+            stripes.count_allowed(&Decision::UNLIMITED, limit.burst(), call.cost());
         }
     }
 }
 
-/// Returns the decision of an answer from a lease.
-pub(super) fn lease_decision(limit: &Limit, answer: LeaseAnswer) -> Option<Decision> {
-    match answer {
-        LeaseAnswer::Spends { left, .. } => Some(allowed(limit, left)),
-        LeaseAnswer::Denies { retry_in_ns, is_blocked } => {
-            Some(denied(limit, retry_in_ns, is_blocked))
-        }
-        LeaseAnswer::Asks => None,
-    }
-}
-
-/// The bucket has at least the units that are left of the lease, and is full again at the latest after the time in which
-/// an empty one is.
+/// Returns the decision of a call that a lease allows. The bucket has at least the units that are left of the lease, and is full
+/// again at the latest after the time in which an empty one is.
 #[inline(always)]
-fn allowed(limit: &Limit, left: u64) -> Decision {
+pub(super) fn allowed(limit: &Limit, left: u64) -> Decision {
     Decision::new(true, (left, 1), 0, limit.burst_offset_ns())
-}
-
-#[inline(always)]
-fn denied(limit: &Limit, retry_in_ns: u64, is_blocked: bool) -> Decision {
-    let full_in_ns = limit.burst_offset_ns();
-    match is_blocked {
-        true => Decision::new(true, (0, 1), 0, full_in_ns).under_block(retry_in_ns),
-        // A bucket may owe more than it holds, after a reload.
-        false => Decision::new(false, (0, 1), retry_in_ns, full_in_ns.max(retry_in_ns)),
-    }
 }

@@ -1,6 +1,7 @@
 //! Calls whose callers go away, and stores that fail or end, beside local members.
 
 mod changes;
+mod denials;
 mod figures;
 #[cfg(feature = "tower")]
 mod kept;

@@ -7,6 +7,7 @@
 
 pub(crate) mod change;
 pub(crate) mod decide;
+pub(crate) mod denials;
 pub(crate) mod gate;
 pub(crate) mod groups;
 pub(crate) mod held;

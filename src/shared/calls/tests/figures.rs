@@ -224,7 +224,7 @@ fn members_that_cannot_deny_are_not_counted_denied() {
     assert!(node.is_allowed(20) && !node.is_allowed(2));
     let members =
         [node.own.member("a").into(), node.all.member("a").cost(2).mode(MemberMode::SpendOnly)];
-    assert!(now(node.limiter.shared_batch(&members).spend()).unwrap().allowed());
+    assert!(node.answer(node.limiter.shared_batch(&members).spend()).unwrap().allowed());
     assert_eq!(beside_the_store(&node.limiter)[0], (0, 0));
 }
 

@@ -185,29 +185,24 @@ fn batches_without_io_spend_from_leases() {
     assert_eq!(node.left("a"), Some(10));
 }
 
-/// Whether a kept denial's time is the one of the store's, as well as a word can hold it.
-fn is_about(kept: Duration, of_store: Duration) -> bool {
-    kept <= of_store && kept + Duration::from_millis(1) >= of_store * 31 / 32
-}
-
 #[test]
 fn denials_are_kept_until_units_come_back() {
     let node = leasing(100);
     assert!(block_on(node.all.spend("a", 19)).unwrap().allowed());
     let asked = block_on(node.all.spend("a", 3)).unwrap();
-    let denied = node.without_store(3).unwrap();
-    assert!(!denied.allowed() && !asked.allowed());
-    assert!(is_about(denied.retry_in(), asked.retry_in()), "{asked:?} {denied:?}");
-    assert!(asked.retry_in() > 2 * Duration::from_secs(1), "longer than a denial is kept");
-    assert_eq!(node.without_store(2), None, "another cost");
+    assert_eq!((asked.allowed(), asked.remaining()), (false, Some(1)));
+    assert_eq!(node.without_store(3), Some(asked));
+    let less = node.without_store(2).unwrap();
+    assert_eq!((less.remaining(), less.retry_in()), (Some(1), MINUTE), "another cost");
+    assert_eq!(node.without_store(1), None, "the bucket may have it");
     assert!(!here(&node.all, node.all.check("a", 4)).unwrap().allowed());
     let _ = block_on(node.all.refund("a", 5)).unwrap();
     assert_eq!(node.without_store(3), None);
     assert!(block_on(node.all.spend("a", 5)).unwrap().allowed());
     assert!(!block_on(node.all.spend("a", 9)).unwrap().allowed());
     assert!(!node.without_store(9).unwrap().allowed());
-    node.hand.advance(Duration::from_secs(1));
-    assert_eq!(node.without_store(9), None, "after the length of a lease");
+    node.hand.advance(100 * MS);
+    assert_eq!(node.without_store(9), None, "after the time for which it is kept");
     assert!(
         now(node.all.spend("a", 21)).unwrap_err().is_cost_above_burst()
             || node.without_store(20).is_none()
@@ -221,7 +216,7 @@ fn overdrawn_buckets_fill_after_they_allow() {
     let _ = node.limiter.reload(leased_limits(3)).unwrap();
     let asked = block_on(node.all.spend("a", 3)).unwrap();
     let kept = node.without_store(3).unwrap();
-    assert!(!asked.allowed() && is_about(kept.retry_in(), asked.retry_in()), "{asked:?} {kept:?}");
+    assert!(!asked.allowed() && kept == asked, "{asked:?} {kept:?}");
     assert!(kept.reset_in() >= kept.retry_in() && kept.retry_in() > 10 * MINUTE, "{kept:?}");
 }
 
@@ -272,12 +267,12 @@ fn blocks_end_leases_of_their_node() {
     node.take_lease("a");
     assert!(node.without_store(1).unwrap().allowed());
     block_on(node.all.block("a", MINUTE)).unwrap();
-    let denied = node.without_store(0).unwrap();
-    assert!(denied.blocked() && is_about(denied.retry_in(), MINUTE), "{denied:?}");
-    node.hand.advance(Duration::from_secs(2));
-    assert!(block_on(node.all.spend("a", 1)).unwrap().blocked(), "the store knows it");
+    assert_eq!(node.without_store(0), None, "the lease is dropped");
+    let asked = block_on(node.all.spend("a", 1)).unwrap();
+    assert!(asked.blocked(), "the store knows it");
+    node.hand.advance(2 * MS);
     let denied = node.without_store(1).unwrap();
-    assert!(denied.blocked() && is_about(denied.retry_in(), 29 * MINUTE / 30), "{denied:?}");
+    assert!(denied.blocked() && denied.retry_in() == MINUTE - 2 * MS, "{denied:?}");
     assert!(block_on(node.all.unblock("a")).unwrap());
     assert_eq!(node.without_store(1), None);
     assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
@@ -363,14 +358,16 @@ fn ended_leases_count_for_checks_as_well() {
     }
 }
 
-/// A denied call leaves no lease that has ended in the place of its denial.
+/// The denied call has lost the lease, so the next one finds the bucket without its units.
 #[test]
-fn denials_take_the_place_of_ended_leases() {
+fn denials_of_ended_leases_are_not_kept() {
     let node = leasing(100);
     node.take_lease("a");
     node.hand.advance(1_996 * MS);
     assert!(!block_on(node.all.spend("a", 19)).unwrap().allowed());
-    assert!(!node.without_store(19).unwrap().allowed(), "kept");
+    assert_eq!(node.without_store(19), None);
+    let asked = block_on(node.all.spend("a", 19)).unwrap();
+    assert_eq!(node.without_store(19), Some(asked));
 }
 
 /// The time of a block is its own: a call may have to wait longer, because the bucket does not have its units.
@@ -385,8 +382,10 @@ fn kept_blocks_end_with_the_block() {
     let asked = block_on(node.all.spend("a", 10)).unwrap();
     assert!(asked.blocked() && asked.retry_in() > 4 * MINUTE, "{asked:?}");
     let kept = node.without_store(1).unwrap();
-    assert!(kept.blocked() && is_about(kept.retry_in(), 100 * MS), "{kept:?}");
-    node.hand.advance(100 * MS);
+    assert!(kept.blocked() && kept.retry_in() == 100 * MS, "{kept:?}");
+    node.hand.advance(99 * MS);
+    assert_eq!(node.without_store(1).unwrap().retry_in(), MS);
+    node.hand.advance(MS);
     assert_eq!(node.without_store(1), None);
     assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
 }

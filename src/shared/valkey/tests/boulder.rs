@@ -116,8 +116,8 @@ fn values_of_boulder_are_read() {
         let denied = block_on(orders.spend(7, 1)).unwrap();
         let wait_h = denied.retry_in().as_secs_f64() / 3_600.0;
         assert!(!denied.allowed() && (5.9..6.1).contains(&wait_h), "{denied:?}");
-        let () = connection.set("3:7", "-3600000000000").unwrap();
-        assert!(block_on(orders.spend(7, 1)).unwrap_err().is_store_failure());
+        let () = connection.set("3:8", "-3600000000000").unwrap();
+        assert!(block_on(orders.spend(8, 1)).unwrap_err().is_store_failure());
     });
 }
 

@@ -41,6 +41,8 @@ struct Flood {
     calls: u64,
     admitted: u64,
     took: Duration,
+    /// The calls to the store.
+    asked: u64,
     /// The calls of a client beside the flood, those that were allowed, and the longest wait of one.
     other: (u64, u64, Duration),
 }
@@ -69,6 +71,8 @@ fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync +
         })
         .collect();
     let mut other = (0, 0, Duration::ZERO);
+    let to_store = || limiter.counters().store().unwrap().calls;
+    let asked_before = to_store();
     while began.elapsed() < TIME {
         std::thread::sleep(Duration::from_millis(100));
         let called = Instant::now();
@@ -82,6 +86,7 @@ fn flood(limiter: &Limiter, id_of: impl Fn(usize, u64) -> String + Send + Sync +
         calls: calls.load(Ordering::Relaxed),
         admitted: admitted.load(Ordering::Relaxed),
         took: began.elapsed(),
+        asked: to_store() - asked_before,
         other,
     }
 }
@@ -102,8 +107,10 @@ fn flood_of_one_id_stays_within_its_limit() {
         for policy in POLICIES {
             let limiter = node(&server, policy);
             let flood = flood(&limiter, move |_, _| policy.into());
-            let Flood { calls, admitted, took, other } = flood;
-            println!("{policy}: {admitted} of {calls} calls in {took:?}; beside it {other:?}");
+            let Flood { calls, admitted, took, asked, other } = flood;
+            println!(
+                "{policy}: {admitted} of {calls} calls in {took:?}, {asked} to the store; beside it {other:?}"
+            );
             let most = BURST + (took.as_secs_f64() * A_SECOND as f64).ceil() as u64;
             // While other programs take the processors, a question that the server got in time can be without an answer: the
             // policy decides the calls that waited for it, which are hundreds if a lease is asked for. An outage decides

@@ -169,8 +169,8 @@ impl Answers {
     }
 }
 
-/// Calls for a thousand ids by three threads, and beside them for another client each 10 ms.
-fn offered(all: &SharedLimit, each_second: usize) -> [Answers; 2] {
+/// Calls for a thousand ids of a limit by three threads, and beside them for another client each 10 ms.
+fn offered([all, clients]: [&SharedLimit; 2], each_second: usize) -> [Answers; 2] {
     const THREADS: usize = 3;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
     std::thread::scope(|scope| {
@@ -181,7 +181,7 @@ fn offered(all: &SharedLimit, each_second: usize) -> [Answers; 2] {
                 scope.spawn(move || paced(runtime, all, &ids, each_second / THREADS))
             })
             .collect();
-        let other = paced(runtime, all, &["other".into()], 100);
+        let other = paced(runtime, clients, &["other".into()], 100);
         let mut sum = Answers::default();
         for pacer in pacers {
             let part = pacer.join().unwrap();
@@ -202,19 +202,24 @@ fn answers_at_any_load() {
         let server = Server::start(binary);
         let file = format!(
             "store: {{url: \"{}\"}}\n\
-             All: {{burst: 1000000, count: 1000000, period: 1s, id: string, shared: exact}}\n",
+             All: {{burst: 1000000, count: 1000000, period: 1s, id: string, shared: exact}}\n\
+             Slow: {{burst: 20, count: 10, period: 1s, id: string, shared: exact}}\n",
             server.url("")
         );
         let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
-        let all = limiter.shared("All").unwrap();
+        let (all, slow) = (limiter.shared("All").unwrap(), limiter.shared("Slow").unwrap());
         wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
-        for each_second in [10_000, 30_000, 60_000, 100_000, 200_000, 500_000, 1_000_000] {
-            let [answers, other] = offered(&all, each_second);
+        let loads = [10_000, 30_000, 60_000, 100_000, 200_000, 500_000, 1_000_000];
+        for (limit, each_second) in
+            [&all, &slow].into_iter().flat_map(|it| loads.map(|by| (it, by)))
+        {
+            let [answers, other] = offered([limit, &all], each_second);
             let at = |answers: &Answers, share: f64| {
                 answers.times[((answers.times.len() - 1) as f64 * share) as usize].as_micros()
             };
             println!(
-                "{each_second} offered a second: {} allowed, {} overloaded of {}; p50 {} us, p99 {} us, longest {} us; another client: {} of {}, p99 {} us, longest {} us",
+                "{} {each_second} offered a second: {} allowed, {} overloaded of {}; p50 {} us, p99 {} us, longest {} us; another client: {} of {}, p99 {} us, longest {} us",
+                limit.name(),
                 answers.allowed,
                 answers.overloaded,
                 answers.times.len(),

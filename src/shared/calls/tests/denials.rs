@@ -1,0 +1,196 @@
+//! Denials that a node keeps.
+
+use super::*;
+use crate::decision::Decision;
+use crate::random::Random;
+
+/// Another node of the same store, which answers it at once and of which it keeps no denial.
+fn other(node: &Node) -> SharedLimit {
+    let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
+    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
+    let limits = (*node.limiter.limits()).clone();
+    Limiter::with_options(limits, options.store(Store(store))).unwrap().shared("All").unwrap()
+}
+
+/// The decision of a call, if the node asks no store for it.
+fn kept(node: &Node, call: impl Future<Output = Result<Decision, Error>>) -> Option<Decision> {
+    let mut call = Box::pin(call);
+    match poll(call.as_mut()) {
+        Poll::Ready(decision) => Some(decision.unwrap()),
+        Poll::Pending => {
+            node.store.run_all();
+            None
+        }
+    }
+}
+
+/// A kept denial has the figures that the store would compute at that time, for any cost and factor; and a call that the store
+/// would allow asks it.
+#[test]
+fn kept_denials_have_figures_of_store() {
+    let second = Duration::from_secs(1);
+    let limits = [
+        Limit::new(10, 20, second),
+        Limit::new(10, 1, MINUTE),
+        Limit::fixed_window(10, 130 * MS),
+        Limit::token_bucket(10, 16, 130 * MS),
+        Limit::leaky_bucket(10, 2, 70 * MS),
+    ];
+    let (mut random, mut seen) = (Random(39), [0; 2]);
+    for limit in limits.map(Result::unwrap) {
+        let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+        let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
+        let node = node_with(limits.build());
+        for _ in 0..300 {
+            node.hand.advance(MS * random.below(40) as u32);
+            let _ = node.answer(node.all.spend("a", random.below(11))).unwrap();
+            let (asked, sent) = (1 + random.below(10), node.limiter.inner.clock.now_ns());
+            if node.answer(node.all.check("a", asked)).unwrap().allowed() {
+                continue;
+            }
+            while node.limiter.inner.clock.now_ns() - sent < 100_000_000 {
+                let (cost, factor) = (random.below(11), [1_000_000, 500_000, 2_000_000]);
+                let factor = Factor::from_millionths(factor[random.below(3) as usize]);
+                let looks = other(&node);
+                let by_store = block_on(looks.scaled(factor).check("a", cost));
+                let Ok(by_store) = by_store else { continue };
+                let by_node = kept(&node, node.all.scaled(factor).check("a", cost));
+                assert_eq!(by_node, (!by_store.allowed()).then_some(by_store));
+                seen[usize::from(by_store.allowed())] += 1;
+                if by_store.allowed() {
+                    break;
+                }
+                node.hand.advance(Duration::from_micros(random.below(30_000)));
+            }
+        }
+    }
+    assert!(seen.iter().all(|&calls| calls > 500), "{seen:?}");
+}
+
+/// What this node does to a bucket ends its denial.
+#[test]
+fn changes_of_the_node_end_denials() {
+    type Step = fn(&Node);
+    let steps: [(&str, Step); 9] = [
+        ("refund", |node| drop(node.answer(node.all.refund("a", 2)))),
+        ("reset", |node| drop(node.answer(node.all.reset("a")))),
+        ("drain", |node| drop(node.answer(node.all.drain("a", 0)))),
+        ("grant", |node| drop(node.answer(node.all.spend_up_to("a", 1)))),
+        ("block", |node| drop(node.answer(node.all.block("a", MINUTE)))),
+        ("unblock", |node| drop(node.answer(node.all.unblock("a")))),
+        ("reservation", |node| drop(node.answer(node.all.reserve("a", 1, MINUTE)))),
+        ("spend", |node| assert!(node.is_allowed(1))),
+        ("outage", |node| {
+            *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
+            assert!(node.answer(node.all.spend("a", 1)).is_err());
+            *node.store.fails.lock() = None;
+        }),
+    ];
+    for (name, step) in steps {
+        let node = node();
+        let (_, receipt) = node.answer(node.all.spend_estimate("a", 3)).unwrap();
+        assert!(!node.is_allowed(4), "{name}");
+        assert!(node.all.spend_here("a", 4).is_some(), "{name}");
+        step(&node);
+        assert!(node.all.spend_here("a", 5).is_none(), "{name}");
+        assert!(!node.is_allowed(5) || name == "reset", "{name}");
+        // The settlement returns units.
+        drop(receipt.unwrap().settle(1));
+        node.store.run_all();
+        assert!(node.all.spend_here("a", 5).is_none(), "{name}, and a settlement");
+    }
+}
+
+#[test]
+fn changes_of_other_nodes_are_seen_later() {
+    let node = node();
+    assert!(node.is_allowed(5) && !node.is_allowed(1));
+    assert!(block_on(other(&node).reset("a")).unwrap().allowed());
+    node.hand.advance(99 * MS);
+    assert!(!now(node.all.spend("a", 1)).unwrap().allowed(), "kept");
+    assert_eq!(node.limiter.counters().limits[1].shared().unwrap().denied_by_lease, 1);
+    assert_eq!(node.limiter.counters().limits[1].denied, 2);
+    node.hand.advance(MS);
+    assert!(node.is_allowed(1));
+}
+
+/// All members of a batch are kept, and each shows its bucket.
+#[test]
+fn denied_batches_are_kept_whole() {
+    let node = node();
+    assert!(node.answer(node.all.spend("b", 4)).unwrap().allowed());
+    let members = [node.own.member("a").into(), node.all.member("a"), node.all.member("b").cost(2)];
+    let spend = || async {
+        let mut each = Vec::new();
+        let decision = node.limiter.shared_batch(&members).spend_into(&mut each).await?;
+        Ok::<_, Error>((decision, each))
+    };
+    let asked = node.answer(spend()).unwrap();
+    assert_eq!((asked.0.denied_by(), asked.0.remaining()), (Some(2), Some(1)));
+    assert_eq!(now(spend()).unwrap(), asked);
+    assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(10), "given back");
+    // A batch with another member asks.
+    let members = [node.all.member("b").cost(2), node.all.member("c")];
+    assert_eq!(kept(&node, node.limiter.shared_batch(&members).spend()), None);
+    // A charge of one member ends its part, and so the batch's denial.
+    assert!(node.answer(node.all.spend("a", 1)).unwrap().allowed());
+    assert_eq!(node.answer(spend()).unwrap().1[1].remaining(), Some(4));
+}
+
+/// A shadow limit does not deny, and asks the store each time.
+#[test]
+fn limits_in_shadow_mode_keep_no_denial() {
+    let node = node_of(exact().mode(LimitMode::Shadow));
+    for _ in 0..4 {
+        assert_eq!(kept(&node, node.all.spend("a", 4)), None);
+    }
+}
+
+/// One step of a call: it is sent, the store does it, and its answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Spend,
+    Refund,
+}
+
+/// A denied spend beside a refund of the same node, in each order of their parts: the node keeps no denial from before the
+/// refund.
+#[test]
+fn denial_vs_refund_in_each_order() {
+    let (mut orders, mut seen) = (0, [0; 2]);
+    for bits in 0..1_u32 << 6 {
+        let order: Vec<Part> =
+            (0..6).map(|at| if bits >> at & 1 == 0 { Part::Spend } else { Part::Refund }).collect();
+        if bits.count_ones() != 3 {
+            continue;
+        }
+        orders += 1;
+        let node = node();
+        assert!(node.is_allowed(4));
+        let mut spend: Pin<Box<dyn Future<Output = _> + '_>> = Box::pin(node.all.spend("a", 3));
+        let mut refund: Pin<Box<dyn Future<Output = _> + '_>> = Box::pin(node.all.refund("a", 3));
+        let mut tasks: Vec<(Part, Task)> = Vec::new();
+        let mut done = [0; 2];
+        for &part in &order {
+            let call = if part == Part::Spend { &mut spend } else { &mut refund };
+            let count = &mut done[part as usize];
+            *count += 1;
+            if *count == 1 {
+                assert!(poll(call.as_mut()).is_pending());
+                tasks.push((part, node.store.tasks.lock().pop().unwrap()));
+                continue;
+            }
+            node.store.set_answers(if *count == 2 { Answers::Late } else { Answers::AtOnce });
+            let task = tasks.iter_mut().find(|(of, _)| *of == part).unwrap();
+            let _ = poll(task.1.as_mut());
+        }
+        node.store.set_answers(Answers::AtOnce);
+        let Poll::Ready(Ok(spent)) = poll(spend.as_mut()) else { panic!("{order:?}") };
+        let by_node = node.all.spend_here("a", 3);
+        seen[usize::from(spent.allowed())] += 1;
+        let is_denied = !block_on(other(&node).check("a", 3)).unwrap().allowed();
+        assert!(by_node.is_none() || is_denied, "{order:?}: {by_node:?} is from before the refund");
+    }
+    assert_eq!(orders, 20);
+    assert!(seen.iter().all(|&orders| orders > 5), "{seen:?}");
+}
