@@ -53,15 +53,14 @@ pub(crate) struct AskedBatch {
     pub(super) policies: Box<[Policy]>,
     pub(super) call: SharedCall,
     pub(super) passed: Passed,
-    /// What the node needs to know to keep a denial of the batch.
-    pub(super) keeping: Keeping,
+    /// What the node needs to know to keep a denial of the batch. `None`: it keeps none.
+    pub(super) keeping: Option<Box<Keeping>>,
 }
 
-/// When a batch was sent, and the marks of its buckets then. Without marks the node keeps no denial of it.
-#[derive(Default)]
+/// When a batch was sent, and the marks of its buckets then.
 pub(super) struct Keeping {
     pub(super) sent_ns: u64,
-    pub(super) marks: Option<Marks>,
+    pub(super) marks: Marks,
 }
 
 /// The charges of the local members, and the units that members have taken from leases, each with its member's position.
@@ -255,10 +254,9 @@ impl AskedBatch {
     fn note_answer(&self, denied: Option<&Found>) {
         let part = self.shared.first().and_then(|member| member.handle.limiter.inner.part());
         let Some(denials) = part.and_then(|part| part.denials.as_ref()) else { return };
-        let Keeping { sent_ns, marks } = &self.keeping;
         let are_as_found = self.leased.iter().all(|(_, leased)| leased.leaves_no_units());
-        match (denied, marks) {
-            (Some(found), Some(marks)) if are_as_found => {
+        match (denied, self.keeping.as_deref()) {
+            (Some(found), Some(Keeping { sent_ns, marks })) if are_as_found => {
                 denials.keep(&self.members, found, (marks, *sent_ns));
             }
             (Some(_), _) => {}

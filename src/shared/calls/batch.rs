@@ -31,7 +31,6 @@ use crate::shared::calls::member::SharedMember;
 use crate::shared::calls::{cannot_leave, no_store, policy};
 use crate::shared::part::Part;
 use crate::shared::protocol::change::Step;
-use crate::shared::protocol::decide::decide_found_one;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{StoreHandle, StoreMember};
 use crate::store::Outdated;
@@ -260,35 +259,8 @@ impl SharedBatch<'_> {
         self.prepared(OF_SPEND, |view, members| self.begin_with(view, members, call))?
     }
 
-    /// Decides a call for one bucket by a lease or a denial of this node, without the store. `None`: it has neither. For tests.
-    pub(super) fn decide_here(&self, call: SharedCall) -> Option<Decision> {
-        if !self.limiter.is_enabled() {
-            return Some(Decision::UNLIMITED);
-        }
-        let decided = self.prepared(OF_SPEND, |view, mut members| {
-            let now_ns = view.inner.clock.now_ns();
-            let Some(mut member) = members.pop() else { return Ok(Some(Decision::UNLIMITED)) };
-            let Some(part) = view.inner.part().filter(|_| member.is_shared(view)) else {
-                return Ok(None);
-            };
-            let mode = shared_mode(&member, call.spends);
-            if answer_by_lease(view, &mut member, mode, now_ns)?.is_some() {
-                return Ok(Some(member.decision));
-            }
-            let to_store = asked_member(view, &part.handle, &member, call.spends);
-            let denied = part.denials.as_ref().and_then(|all| all.find(&[to_store], now_ns));
-            match denied {
-                Some((members, found)) if have_no_units(view, &[&member], now_ns)? => {
-                    Ok(decide_found_one(&members[0], &found, 0).ok().map(|it| it.decision))
-                }
-                _ => Ok(None),
-            }
-        });
-        decided.ok().flatten()
-    }
-
     /// Looks up the keys and the limits of all members.
-    fn prepared<R>(
+    pub(super) fn prepared<R>(
         &self,
         needs: Needs,
         mut then: impl FnMut(LimitsView<'_>, PreparedMembers<'_>) -> Result<R, Outdated>,
@@ -384,7 +356,7 @@ impl SharedBatch<'_> {
             policies: Box::default(),
             call,
             passed: Passed::default(),
-            keeping: Keeping::default(),
+            keeping: None,
         };
         // Read when the charges are in `asked`, which gives them back if the clock panics.
         let now_ns = view.inner.clock.now_ns();
@@ -416,7 +388,8 @@ impl SharedBatch<'_> {
             {
                 return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
             }
-            asked.keeping = Keeping { sent_ns: now_ns, marks: Some(denials.marks(&members)) };
+            let marks = denials.marks(&members);
+            asked.keeping = Some(Box::new(Keeping { sent_ns: now_ns, marks }));
         }
         match handle.store.admit(&mut members.iter().map(|member| &*member.key)) {
             Ok(passed) => asked.passed = passed,
@@ -428,7 +401,7 @@ impl SharedBatch<'_> {
         let may_lease = !handle.store.is_split(&members);
         if !may_lease {
             // The texts of several slots are of different times, and some may have been charged and returned.
-            asked.keeping.marks = None;
+            asked.keeping = None;
         }
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
@@ -439,7 +412,7 @@ impl SharedBatch<'_> {
                     to_store.lease = leased.request();
                     asked.leased.push((at, leased));
                 }
-                None if is_leased(view, member) => asked.keeping.marks = None,
+                None if is_leased(view, member) => asked.keeping = None,
                 None => {}
             }
         }
@@ -449,7 +422,7 @@ impl SharedBatch<'_> {
 }
 
 /// Makes the member as the store gets it.
-fn asked_member(
+pub(super) fn asked_member(
     view: LimitsView<'_>,
     handle: &StoreHandle,
     member: &Prepared<'_>,

@@ -18,6 +18,7 @@ mod give_up;
 pub(crate) mod handle;
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
 pub(crate) mod kept;
+mod known;
 mod lease;
 mod lease_path;
 pub(crate) mod member;

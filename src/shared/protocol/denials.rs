@@ -49,7 +49,7 @@ struct Kept {
 }
 
 /// What a call knows of the places of its members when it is sent: the changes of each.
-pub(crate) type Marks = SmallVec<[u64; 4]>;
+pub(crate) type Marks = SmallVec<[u64; 2]>;
 
 /// A batch that kept texts deny: its members, each with the lease that the node would give up, and the texts.
 pub(crate) type Denied = (Arc<[StoreMember]>, Found);

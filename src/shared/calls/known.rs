@@ -1,0 +1,37 @@
+//! What a node knows of a bucket without the store, for tests.
+
+use crate::decision::Decision;
+use crate::limiter::batch::OF_SPEND;
+use crate::shared::calls::asked::{SharedCall, shared_mode};
+use crate::shared::calls::batch::{SharedBatch, asked_member};
+use crate::shared::calls::lease::{answer_by_lease, have_no_units};
+use crate::shared::protocol::decide::decide_found_one;
+
+impl SharedBatch<'_> {
+    /// Decides a call for one bucket by a lease or a denial of this node, without the store. `None`: it has neither.
+    pub(super) fn decide_here(&self, call: SharedCall) -> Option<Decision> {
+        if !self.limiter.is_enabled() {
+            return Some(Decision::UNLIMITED);
+        }
+        let decided = self.prepared(OF_SPEND, |view, mut members| {
+            let now_ns = view.inner.clock.now_ns();
+            let Some(mut member) = members.pop() else { return Ok(Some(Decision::UNLIMITED)) };
+            let Some(part) = view.inner.part().filter(|_| member.is_shared(view)) else {
+                return Ok(None);
+            };
+            let mode = shared_mode(&member, call.spends);
+            if answer_by_lease(view, &mut member, mode, now_ns)?.is_some() {
+                return Ok(Some(member.decision));
+            }
+            let to_store = asked_member(view, &part.handle, &member, call.spends);
+            let denied = part.denials.as_ref().and_then(|all| all.find(&[to_store], now_ns));
+            match denied {
+                Some((members, found)) if have_no_units(view, &[&member], now_ns)? => {
+                    Ok(decide_found_one(&members[0], &found, 0).ok().map(|it| it.decision))
+                }
+                _ => Ok(None),
+            }
+        });
+        decided.ok().flatten()
+    }
+}
