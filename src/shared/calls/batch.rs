@@ -382,16 +382,18 @@ impl SharedBatch<'_> {
         asked.policies =
             to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
         asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
+        let mut was_denied = false;
         if let Some(denials) = view.inner.part().and_then(|part| part.denials.as_ref()) {
             if let Some(denied) = denials.find(&members, now_ns)
                 && have_no_units(view, &to_ask, now_ns)?
             {
                 return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
             }
-            let marks = denials.marks(&members);
+            let (marks, has_denial) = denials.marks(&members);
+            was_denied = has_denial;
             asked.keeping = Some(Box::new(Keeping { sent_ns: now_ns, marks }));
         }
-        match handle.store.admit(&mut members.iter().map(|member| &*member.key)) {
+        match handle.store.admit(&mut members.iter().map(|member| &*member.key), was_denied) {
             Ok(passed) => asked.passed = passed,
             Err(error) => {
                 asked.members = members.into();

@@ -68,7 +68,9 @@ pub(super) fn admit(
     step: &Step,
 ) -> Result<Passed, Error> {
     match step {
-        Step::SpendUpTo { .. } | Step::Reserve { .. } => store.admit(&mut iter::once(&*member.key)),
+        Step::SpendUpTo { .. } | Step::Reserve { .. } => {
+            store.admit(&mut iter::once(&*member.key), false)
+        }
         _ => Ok(Passed::default()),
     }
 }

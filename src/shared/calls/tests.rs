@@ -130,7 +130,7 @@ impl SlowStore {
 }
 
 impl SharedStore for SlowStore {
-    fn admit(&self, _: &mut dyn Iterator<Item = &str>) -> Result<Passed, Error> {
+    fn admit(&self, _: &mut dyn Iterator<Item = &str>, _: bool) -> Result<Passed, Error> {
         match *self.is_overloaded.lock() {
             true => Err(Error::new(ErrorKind::StoreOverload, "planted")),
             false => Ok(Passed::default()),

@@ -92,9 +92,15 @@ impl Denials {
         Some((ended.into(), found))
     }
 
-    /// Returns the marks of a call that is sent now.
-    pub(crate) fn marks(&self, members: &[StoreMember]) -> Marks {
-        members.iter().map(|member| self.place(&member.key).lock().changes).collect()
+    /// Returns the marks of a call that is sent now, and whether the last answer for one of its buckets was a denial.
+    pub(crate) fn marks(&self, members: &[StoreMember]) -> (Marks, bool) {
+        let mut was_denied = false;
+        let marks = members.iter().map(|member| {
+            let place = self.place(&member.key).lock();
+            was_denied |= place.kept.as_ref().is_some_and(|kept| kept.key == member.key);
+            place.changes
+        });
+        (marks.collect(), was_denied)
     }
 
     /// Keeps the texts of a batch that the store has denied, except those of buckets that may have changed since it was sent.

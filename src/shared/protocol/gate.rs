@@ -2,7 +2,8 @@
 //!
 //! A node can be called more often than it can ask its store. Then its callers would wait for each other, and the last ones
 //! longer than the store's timeout. So a call begins only while few enough are under way; another one is denied at once. One
-//! id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids.
+//! id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids. A call of an id that
+//! was denied last begins only while less than half of them are under way, so that a flood of many ids leaves room as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,12 +91,14 @@ impl Gate {
         }
     }
 
-    /// Lets a call in that names these buckets; `None` if too many are under way.
+    /// Lets a call in that names these buckets; `None` if too many are under way. `was_denied`: the last answer for one of the
+    /// buckets was a denial.
     pub(crate) fn pass<'k>(
         self: &Arc<Gate>,
         keys: impl Iterator<Item = &'k str>,
+        was_denied: bool,
     ) -> Option<Passed> {
-        let ended = self.all.enter(self.most)?;
+        let ended = self.all.enter(if was_denied { self.most / 2 } else { self.most })?;
         // If it returns early from here on, the drop of `passed` lowers the counts again.
         let mut passed = Counts { gate: self.clone(), parts: SmallVec::new(), ended };
         for key in keys {
@@ -140,7 +143,7 @@ mod tests {
     use super::*;
 
     fn pass(gate: &Arc<Gate>, keys: &[&str]) -> Option<Passed> {
-        gate.pass(keys.iter().copied())
+        gate.pass(keys.iter().copied(), false)
     }
 
     #[test]
@@ -152,6 +155,21 @@ mod tests {
         assert!(others.len() > 250, "{} of 300", others.len());
         passed.pop();
         assert!(pass(&gate, &["hot"]).is_some());
+    }
+
+    #[test]
+    fn ids_that_were_denied_leave_half() {
+        let gate = Arc::new(Gate::new(Duration::from_millis(10)));
+        let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
+        let pass = |was_denied| {
+            let of = |id: &String| gate.pass(std::iter::once(&**id), was_denied);
+            ids.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let denied = pass(true);
+        assert_eq!(denied.len(), 200);
+        assert_eq!(pass(false).len(), 200);
+        drop(denied);
+        assert_eq!(pass(true).len(), 200);
     }
 
     #[test]

@@ -154,12 +154,18 @@ impl Asker {
 }
 
 impl SharedStore for ValkeyStore {
-    fn admit(&self, keys: &mut dyn Iterator<Item = &str>) -> Result<Passed, Error> {
+    fn admit(
+        &self,
+        keys: &mut dyn Iterator<Item = &str>,
+        was_denied: bool,
+    ) -> Result<Passed, Error> {
         let mut keys = keys.peekable();
         if let Some(key) = keys.peek() {
             self.asker.servers.check(key)?;
         }
-        self.gate.pass(keys).ok_or_else(|| self.asker.servers.overload("the call was not sent"))
+        self.gate
+            .pass(keys, was_denied)
+            .ok_or_else(|| self.asker.servers.overload("the call was not sent"))
     }
 
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {

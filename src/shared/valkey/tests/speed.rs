@@ -56,6 +56,36 @@ fn time_of_a_spend_from_a_lease() {
     });
 }
 
+/// A flood of one id, of which the node keeps the denial: ten calls a second ask the store.
+#[test]
+#[ignore = "measures"]
+fn time_of_a_kept_denial() {
+    let limit = Limit::new(5, 1, Duration::from_secs(3_600)).unwrap();
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let exact = LimitOptions::default().shared(Shared::Exact);
+        let limits = Limits::builder().limit("Local", IdFormat::String, limit.clone()).unwrap();
+        let limits = limits.limit_with("Exact", IdFormat::String, limit.clone(), exact).unwrap();
+        let store = Store::connect(&options(&server)).unwrap();
+        let options = LimiterOptions::default().store(store);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
+        for name in ["Local", "Exact"] {
+            let handle = limiter.shared(name).unwrap();
+            assert!(block_on(handle.spend("one", 5)).unwrap().allowed());
+            let (began, mut calls) = (Instant::now(), 0);
+            while began.elapsed() < Duration::from_secs(1) {
+                for _ in 0..1_000 {
+                    assert!(!block_on(handle.spend("one", 1)).unwrap().allowed());
+                }
+                calls += 1_000;
+            }
+            let each = began.elapsed().as_nanos() / calls;
+            println!("{name}: {each} ns a denial, {calls} of them");
+        }
+        println!("{} calls to the store", limiter.counters().store().unwrap().calls);
+    });
+}
+
 #[test]
 #[ignore = "measures"]
 fn share_of_calls_without_the_store() {
