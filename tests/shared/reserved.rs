@@ -30,17 +30,18 @@ fn small() -> [Limit; 4] {
     ]
 }
 
-/// A local limit and two nodes of a shared one, with the same numbers and on the same clock.
+/// A local limit, and a shared one of one node or two, with the same numbers and the same time.
 struct Pair {
     limiters: [Limiter; 2],
     local: KeyedLimit,
     nodes: [SharedLimit; 2],
-    hand: ManualClock,
+    hands: [ManualClock; 2],
 }
 
-fn pair(limit: &Limit, mode: LimitMode) -> Pair {
-    let (clock, hand) = Clock::manual();
-    let store = Store::in_memory(clock.clone());
+/// One node keeps denials. Two have a clock that is not the store's, so that each of their calls asks the store.
+fn pair(limit: &Limit, mode: LimitMode, is_one: bool) -> Pair {
+    let ((clock, hand), (other_clock, other_hand)) = (Clock::manual(), Clock::manual());
+    let store = Store::in_memory(if is_one { clock.clone() } else { other_clock });
     let options = LimitOptions::default().max_debt(2).mode(mode);
     let limits = || {
         let local =
@@ -50,8 +51,9 @@ fn pair(limit: &Limit, mode: LimitMode) -> Pair {
     };
     let one = node(limits(), &store, &clock);
     let other = node(limits(), &store, &clock);
-    let nodes = [&one, &other].map(|node| node.shared("All").unwrap());
-    Pair { local: one.limit("Local").unwrap(), nodes, hand, limiters: [one, other] }
+    let nodes = [&one, if is_one { &one } else { &other }].map(|node| node.shared("All").unwrap());
+    let hands = [hand, other_hand];
+    Pair { local: one.limit("Local").unwrap(), nodes, hands, limiters: [one, other] }
 }
 
 fn figures(decision: Decision) -> (bool, Option<u64>, Duration, Duration) {
@@ -75,7 +77,7 @@ fn step(
     held: &mut Vec<Held>,
     (is_shadow, has_factors): (bool, bool),
 ) -> String {
-    let Pair { local, nodes, hand, limiters } = pair;
+    let Pair { local, nodes, hands, limiters } = pair;
     let all = &nodes[random.below(2) as usize];
     let cost = random.below(6);
     match random.below(17) {
@@ -127,7 +129,7 @@ fn step(
         }
         0 | 1 => {
             let by = [0, 1, 20, 50, 99, 100, 101, 300][random.below(8) as usize];
-            hand.advance(Duration::from_millis(by));
+            hands.iter().for_each(|hand| hand.advance(Duration::from_millis(by)));
             format!("{by} ms later")
         }
         2 => {
@@ -212,7 +214,8 @@ fn shared_charges_settle_as_local_ones() {
     {
         let (is_shadow, has_factors) = (seed % 3 == 0, seed % 2 == 0);
         let mode = if is_shadow { LimitMode::Shadow } else { LimitMode::Enforce };
-        let (pair, mut random, mut held) = (pair(limit, mode), Random(seed), Vec::new());
+        let pair = pair(limit, mode, seed % 5 < 2);
+        let (mut random, mut held) = (Random(seed), Vec::new());
         let mut calls = Calls(seed, vec![limit.to_string(), format!("{mode:?}")]);
         for _ in 0..40 {
             calls.1.push(step(&pair, &mut random, &mut held, (is_shadow, has_factors)));
@@ -249,8 +252,9 @@ fn cancels_in_any_order_keep_the_bound() {
     let limit = &small()[0];
     let mut cancelled = 0;
     for seed in 0..4 * histories() {
-        let (clock, hand) = Clock::manual();
-        let store = Store::in_memory(clock.clone());
+        // The clock of the nodes is not the store's, so they keep no denials.
+        let ((clock, hand), (of_store, hand_of_store)) = (Clock::manual(), Clock::manual());
+        let store = Store::in_memory(of_store);
         let limits = || {
             Limits::builder()
                 .limit_with("All", IdFormat::String, limit.clone(), exact())
@@ -268,6 +272,7 @@ fn cancels_in_any_order_keep_the_bound() {
                 0 | 1 => {
                     let by_ns = random.below(150) * 1_000_000;
                     hand.advance(Duration::from_nanos(by_ns));
+                    hand_of_store.advance(Duration::from_nanos(by_ns));
                     now_ns += by_ns;
                     calls.push(format!("{by_ns} ns later"));
                 }
@@ -448,7 +453,7 @@ fn shadow_mode_reserves_at_once() {
 fn estimates_above_the_burst_owe_nothing() {
     for limit in small() {
         let Pair { local, nodes: [all, _], limiters: _limiters, .. } =
-            pair(&limit, LimitMode::Shadow);
+            pair(&limit, LimitMode::Shadow, true);
         let (_, mine) = local.spend_estimate("a", 9).unwrap();
         let (_, theirs) = now(all.spend_estimate("a", 9)).unwrap();
         let mine = mine.unwrap().settle(10);

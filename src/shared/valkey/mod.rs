@@ -25,8 +25,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{self, Handle};
-use tokio::sync::Notify;
+use tokio::runtime;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -38,13 +38,15 @@ use crate::shared::store_figures::StoreFigures;
 use script::Scripts;
 use servers::Servers;
 
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The servers of a store, and the thread that asks them. The thread ends when this value is dropped.
 pub(crate) struct ValkeyStore {
     asker: Asker,
     gate: Arc<Gate>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
-    runtime: Handle,
+    tasks: mpsc::UnboundedSender<Task>,
     end: Arc<Notify>,
 }
 
@@ -59,8 +61,15 @@ impl ValkeyStore {
         let failed = |error| Error::from_io("the thread tollgate-store cannot be started", error);
         let runtime =
             runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (handle, end) = (runtime.handle().clone(), Arc::new(Notify::new()));
+        let (tasks, mut received) = mpsc::unbounded_channel::<Task>();
+        let end = Arc::new(Notify::new());
         let (by, ended) = (servers.clone(), end.clone());
+        // The channel wakes a thread that sleeps; a runtime makes a system call for each task.
+        runtime.spawn(async move {
+            while let Some(task) = received.recv().await {
+                tokio::spawn(task);
+            }
+        });
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
@@ -78,7 +87,7 @@ impl ValkeyStore {
             gate: Arc::new(Gate::new(options.answers_within())),
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
-            runtime: handle,
+            tasks,
             end,
         })
     }
@@ -209,7 +218,7 @@ impl SharedStore for ValkeyStore {
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.runtime.spawn(task);
+        let _ = self.tasks.send(task);
     }
 }
 
