@@ -363,7 +363,9 @@ impl Link {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.state.lock().connection.is_some()
+        let state = self.state.lock();
+        // A server that stands still has a connection, and the attempt to make another one has failed.
+        state.connection.is_some() && state.why.is_none()
     }
 
     /// Whether there is a connection, and no pause after failures.

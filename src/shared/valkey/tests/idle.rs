@@ -74,12 +74,14 @@ fn a_stall_between_calls_costs_none() {
         let before = errors(&store);
         server.signal("-STOP");
         std::thread::sleep(Duration::from_secs(4));
+        assert!(!store.is_connected());
         server.signal("-CONT");
         for _ in 0..200 {
             assert!(spend(&store, "a").unwrap());
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(errors(&store), before);
+        wait_until("connected again", || store.is_connected());
     });
 }
 
