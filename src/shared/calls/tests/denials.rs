@@ -4,10 +4,10 @@ use super::*;
 use crate::decision::Decision;
 use crate::random::Random;
 
-/// Another node of the same store, which answers it at once and of which it keeps no denial.
+/// Another node of the same store, which answers it at once. Its clock is not the store's, so it keeps no denial.
 fn other(node: &Node) -> SharedLimit {
     let store = StoreHandle { store: node.store.inner.clone(), prefix: Box::default() };
-    let options = LimiterOptions::default().clock(node.limiter.inner.clock.clone());
+    let options = LimiterOptions::default().clock(Clock::manual().0);
     let limits = (*node.limiter.limits()).clone();
     Limiter::with_options(limits, options.store(Store(store))).unwrap().shared("All").unwrap()
 }
@@ -41,6 +41,7 @@ fn kept_denials_have_figures_of_store() {
         let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
         let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
         let node = node_with(limits.build());
+        let other = other(&node);
         for _ in 0..300 {
             node.hand.advance(MS * random.below(40) as u32);
             let _ = node.answer(node.all.spend("a", random.below(11))).unwrap();
@@ -51,8 +52,7 @@ fn kept_denials_have_figures_of_store() {
             while node.limiter.inner.clock.now_ns() - sent < 100_000_000 {
                 let (cost, factor) = (random.below(11), [1_000_000, 500_000, 2_000_000]);
                 let factor = Factor::from_millionths(factor[random.below(3) as usize]);
-                let looks = other(&node);
-                let by_store = block_on(looks.scaled(factor).check("a", cost));
+                let by_store = block_on(other.scaled(factor).check("a", cost));
                 let Ok(by_store) = by_store else { continue };
                 let by_node = kept(&node, node.all.scaled(factor).check("a", cost));
                 assert_eq!(by_node, (!by_store.allowed()).then_some(by_store));
