@@ -320,10 +320,7 @@ impl World {
             self.charge_unsure(at, (calls, shared), (allowed, spends))?;
         }
         for member in shared.iter().filter(|member| asked && !member.by_lease) {
-            match allowed {
-                true => self.nodes[at].forget_denials(member.place.key),
-                false => self.note_denial(at, member.place, member.leased(spends)),
-            }
+            self.note_denial(at, member.place, member.leased(spends));
         }
         Ok(())
     }

@@ -309,13 +309,14 @@ impl World {
         let now = self.now;
         let is_shadow = self.nodes[at].oracle.terms.is_shadow(call.limit);
         let Some(told) = answer.figures else { return Err("unlimited".into()) };
-        if told.allowed || !kind.uses_leases() {
-            self.nodes[at].forget_denials(place.key);
-        } else {
+        if kind.uses_leases() {
+            // An allowed call leaves a text by which the node may deny the next one.
             self.note_denial(at, place, others);
-            if kind == Kind::Spend && self.look(place.key)?[at] != own {
+            if !told.allowed && kind == Kind::Spend && self.look(place.key)?[at] != own {
                 return Err("a denied call changed the lease".into());
             }
+        } else {
+            self.nodes[at].forget_denials(place.key);
         }
         if was_sure {
             // `by_oracle` has charged it. A refund or a reset does not show the units that nodes hold.

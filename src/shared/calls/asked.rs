@@ -16,7 +16,7 @@ use crate::shared::calls::lease::LeasedMember;
 use crate::shared::calls::outage::{decide_without, end_outage};
 use crate::shared::calls::taken::TakenFromLease;
 use crate::shared::protocol::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
-use crate::shared::protocol::denials::{Denied, Marks};
+use crate::shared::protocol::denials::{Denials, Denied, Marks};
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::{Found, Reply, SharedMode, SharedStore, StoreMember};
@@ -223,10 +223,11 @@ impl AskedBatch {
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
         let passed = std::mem::take(&mut self.passed);
-        let answer = reply.await.map_err(|error| passed.blamed(error));
+        let answer = reply.await.map_err(|error| self.blamed(passed.blamed(error)));
         drop(passed);
-        let denied = answer.as_ref().ok().filter(|found| found.denied.is_some());
-        self.note_answer(denied);
+        if let Ok(found) = &answer {
+            self.note_answer(found);
+        }
         let decision = match answer {
             Ok(found) => {
                 self.end_outage();
@@ -249,19 +250,34 @@ impl AskedBatch {
         Ok(self.decided(decision?, texts))
     }
 
-    /// Keeps a denial of the store, or forgets what the node has kept of buckets that may have changed. `denied`: the store's
-    /// answer, if it has denied the batch.
-    fn note_answer(&self, denied: Option<&Found>) {
-        let part = self.shared.first().and_then(|member| member.handle.limiter.inner.part());
-        let Some(denials) = part.and_then(|part| part.denials.as_ref()) else { return };
-        let are_as_found = self.leased.iter().all(|(_, leased)| leased.leaves_no_units());
-        match (denied, self.keeping.as_deref()) {
-            (Some(found), Some(Keeping { sent_ns, marks })) if are_as_found => {
-                denials.keep(&self.members, found, (marks, *sent_ns));
+    fn denials(&self) -> Option<&Denials> {
+        self.shared.first()?.handle.limiter.inner.part()?.denials.as_ref()
+    }
+
+    /// Keeps the texts of a denial of the store, and those that a charge has left.
+    fn note_answer(&self, found: &Found) {
+        let Some(denials) = self.denials() else { return };
+        // A lease that is granted changes what the next call finds, and so do units that it gives up.
+        let are_as_found = match found.denied {
+            Some(_) => self.leased.iter().all(|(_, leased)| leased.leaves_no_units()),
+            None => self.leased.is_empty(),
+        };
+        match &self.keeping {
+            Some(keeping) if are_as_found => {
+                denials.keep(&self.members, found, (&keeping.marks, keeping.sent_ns));
             }
-            (Some(_), _) => {}
-            (None, _) => self.members.iter().for_each(|member| denials.forget(&member.key)),
+            _ if found.denied.is_some() => {}
+            _ => self.members.iter().for_each(|member| denials.forget(&member.key)),
         }
+    }
+
+    /// Says of a call without an answer in time that it was one of a crowd, if the node has denied many others meanwhile.
+    fn blamed(&self, error: Error) -> Error {
+        let is_in_crowd = self
+            .denials()
+            .zip(self.keeping.as_ref())
+            .is_some_and(|(denials, keeping)| denials.is_in_crowd(&self.members, &keeping.marks));
+        if is_in_crowd { error.in_a_crowd() } else { error }
     }
 
     /// Decides a batch by the texts of an earlier denial, which deny it as well.

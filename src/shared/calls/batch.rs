@@ -389,7 +389,7 @@ impl SharedBatch<'_> {
             {
                 return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
             }
-            let (marks, has_denial) = denials.marks(&members);
+            let (marks, has_denial) = denials.marks(&members, now_ns);
             was_denied = has_denial;
             asked.keeping = Some(Box::new(Keeping { sent_ns: now_ns, marks }));
         }

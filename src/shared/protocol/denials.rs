@@ -1,24 +1,31 @@
-//! Denials of the store that a node keeps, so that a flood of calls for one id costs no I/O.
+//! Denials of the store that a node keeps, so that a flood of calls for one id costs little I/O.
 //!
 //! When the store denies a batch, the node keeps the texts that the store has found, for a tenth of a second. It decides a later
 //! batch by these texts, at the store's time now. If they deny it, it is denied, with the figures that the store would compute.
-//! If they allow it, the store is asked. So a kept text admits nothing.
+//! If they allow it, the store is asked. So a kept text admits nothing. After half of the time one call asks all the same, and
+//! the others are denied until its answer is there.
 //!
-//! Each answer to a call of this node that may have changed a bucket ends what the node has kept of it. A change by another node
-//! is seen when the kept time is over.
+//! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
+//! change ends it. A change by another node is seen when the kept time is over.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use ahash::RandomState;
 use smallvec::SmallVec;
 
-use crate::shared::protocol::decide::{decide_found, denied_by};
+use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::{Found, StoreMember};
-use crate::util::lock::Mutex;
+use crate::util::sync::{FigureUsize, Ordering, Switch};
 
 /// The time for which a denial is kept, in ns.
 pub(crate) const KEPT_NS: u64 = 100_000_000;
+/// The time after which one call asks whether a denial still holds.
+const RENEWED_NS: u64 = KEPT_NS / 2;
+/// The time for which an id counts as denied last.
+const LAST_NS: u64 = 1_000_000_000;
+/// The calls that a kept denial has denied beside one, from which that one may be late because of them.
+const CROWD: usize = 8;
 
 /// The places for texts. Buckets whose keys have the same place take it from each other.
 const PLACES: usize = 1 << 14;
@@ -26,17 +33,24 @@ const PLACES: usize = 1 << 14;
 /// The denials that a node keeps.
 pub(crate) struct Denials {
     hasher: RandomState,
-    places: Box<[Mutex<Place>]>,
+    places: Box<[Place]>,
 }
 
 #[derive(Default)]
 struct Place {
-    /// The answers to calls that may have changed a bucket of this place.
-    changes: u64,
-    kept: Option<Box<Kept>>,
+    state: RwLock<State>,
+    /// The calls that its texts have denied.
+    denied: FigureUsize,
 }
 
-/// The text of a bucket, as a denied call has found it.
+#[derive(Default)]
+struct State {
+    /// The answers to changes of a bucket of this place that may return units.
+    changes: u64,
+    kept: Option<Arc<Kept>>,
+}
+
+/// The text of a bucket, as a call has found it or left it.
 struct Kept {
     key: Box<str>,
     text: Option<Box<[u8]>>,
@@ -46,91 +60,235 @@ struct Kept {
     sent_ns: u64,
     /// The node's own lease, of which no unit was left.
     end: Option<LeaseEnd>,
+    /// Whether a call asks for a newer text.
+    is_renewed: Switch,
 }
 
-/// What a call knows of the places of its members when it is sent: the changes of each.
-pub(crate) type Marks = SmallVec<[u64; 2]>;
+/// What a call knows of its members' places when it is sent: for each the changes, and the calls that were denied.
+pub(crate) type Marks = SmallVec<[(u64, usize); 2]>;
 
 /// A batch that kept texts deny: its members, each with the lease that the node would give up, and the texts.
 pub(crate) type Denied = (Arc<[StoreMember]>, Found);
 
-impl Denials {
-    pub(crate) fn new() -> Denials {
-        Denials {
-            hasher: RandomState::new(),
-            places: (0..PLACES).map(|_| Mutex::default()).collect(),
-        }
+impl State {
+    fn kept_of(&self, key: &str) -> Option<&Arc<Kept>> {
+        self.kept.as_ref().filter(|kept| *kept.key == *key)
+    }
+}
+
+impl Place {
+    // No thread panics while it holds a lock.
+
+    fn read<R>(&self, then: impl FnOnce(&State) -> R) -> Option<R> {
+        self.state.read().ok().map(|state| then(&state))
     }
 
-    fn place(&self, key: &str) -> &Mutex<Place> {
+    fn change(&self, then: impl FnOnce(&mut State)) {
+        if let Ok(mut state) = self.state.write() {
+            then(&mut state);
+        }
+    }
+}
+
+impl Denials {
+    pub(crate) fn new() -> Denials {
+        let places = (0..PLACES).map(|_| Place::default()).collect();
+        Denials { hasher: RandomState::new(), places }
+    }
+
+    fn place(&self, key: &str) -> &Place {
         &self.places[self.hasher.hash_one(key) as usize % PLACES]
     }
 
-    /// Decides a batch by the kept texts of all its members. `None`: they do not deny it, or the node does not have all of them.
+    /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
+    /// have all of them, or this call asks for newer ones.
     pub(crate) fn find(&self, members: &[StoreMember], now_ns: u64) -> Option<Denied> {
-        let mut found = Found {
-            unix_ns: 0,
-            denied: None,
-            texts: Vec::new(),
-            leased: vec![0; members.len()],
-            times: Vec::new(),
-        };
-        let mut ended: Vec<StoreMember> = Vec::new();
+        let mut texts: SmallVec<[(Arc<Kept>, u64); 2]> = SmallVec::new();
         for member in members {
             // No call waits for a thread that stands still: it asks the store.
-            let place = self.place(&member.key).try_lock()?;
-            let kept = place.kept.as_ref().filter(|kept| kept.key == member.key)?;
+            let state = self.place(&member.key).state.try_read().ok()?;
+            let kept = state.kept_of(&member.key)?.clone();
             let for_ns = now_ns.checked_sub(kept.sent_ns).filter(|&for_ns| for_ns < KEPT_NS)?;
-            // The store decided after the call was sent, so its time is not later than this.
-            found.times.push(kept.unix_ns.saturating_add(for_ns));
-            found.texts.push(kept.text.clone());
-            let lease = kept.end.map(|end| LeaseRequest { want: 0, length_ms: 1, end: Some(end) });
-            ended.push(StoreMember { lease, ..member.clone() });
+            texts.push((kept, for_ns));
         }
-        found.unix_ns = found.times.iter().copied().max()?;
+        // The store decided after the call was sent, so its time is not later than this.
+        let times: Vec<u64> = texts.iter().map(|(kept, for_ns)| kept.unix_ns + for_ns).collect();
+        let ended: Arc<[StoreMember]> = members
+            .iter()
+            .zip(&texts)
+            .map(|(member, (kept, _))| {
+                let request = |end| LeaseRequest { want: 0, length_ms: 1, end: Some(end) };
+                StoreMember { lease: kept.end.map(request), ..member.clone() }
+            })
+            .collect();
+        let mut found = Found {
+            unix_ns: times.iter().copied().max()?,
+            denied: None,
+            texts: texts.iter().map(|(kept, _)| kept.text.clone()).collect(),
+            leased: vec![0; members.len()],
+            times,
+        };
         found.denied = Some(denied_by(&ended, &decide_found(&ended, &found).ok()?)?);
-        Some((ended.into(), found))
+        // Relaxed, here and below: they guard no other memory.
+        let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
+            *for_ns >= RENEWED_NS && !kept.is_renewed.swap(true, Ordering::Relaxed)
+        };
+        if texts.iter().any(renews) {
+            return None;
+        }
+        for member in members {
+            self.place(&member.key).denied.fetch_add(1, Ordering::Relaxed);
+        }
+        Some((ended, found))
     }
 
-    /// Returns the marks of a call that is sent now, and whether the last answer for one of its buckets was a denial.
-    pub(crate) fn marks(&self, members: &[StoreMember]) -> (Marks, bool) {
-        let mut was_denied = false;
-        let marks = members.iter().map(|member| {
-            let place = self.place(&member.key).lock();
-            was_denied |= place.kept.as_ref().is_some_and(|kept| kept.key == member.key);
-            place.changes
-        });
-        (marks.collect(), was_denied)
+    /// Returns the marks of a call that is sent now, and whether one of its buckets has denied a call lately.
+    pub(crate) fn marks(&self, members: &[StoreMember], now_ns: u64) -> (Marks, bool) {
+        let (mut marks, mut was_denied) = (Marks::new(), false);
+        for member in members {
+            let place = self.place(&member.key);
+            let changes = place.read(|state| {
+                let kept = state.kept_of(&member.key);
+                was_denied |= kept.is_some_and(|it| now_ns.saturating_sub(it.sent_ns) < LAST_NS);
+                state.changes
+            });
+            marks.push((changes.unwrap_or(0), place.denied.load(Ordering::Relaxed)));
+        }
+        (marks, was_denied)
     }
 
-    /// Keeps the texts of a batch that the store has denied, except those of buckets that may have changed since it was sent.
+    /// Whether many calls of the same ids were denied by the node since a call was sent.
+    pub(crate) fn is_in_crowd(&self, members: &[StoreMember], marks: &Marks) -> bool {
+        members.iter().zip(marks).any(|(member, &(_, before))| {
+            let now = self.place(&member.key).denied.load(Ordering::Relaxed);
+            now.wrapping_sub(before) > CROWD
+        })
+    }
+
+    /// Keeps the texts of a batch that the store has denied, or those that an allowed one has left, if the node keeps texts of these
+    /// buckets already. A text is not kept if its bucket may have got units back since the call was sent.
     pub(crate) fn keep(
         &self,
         members: &[StoreMember],
         found: &Found,
         (marks, sent_ns): (&Marks, u64),
     ) {
-        for (at, (member, mark)) in members.iter().zip(marks).enumerate() {
-            let mut place = self.place(&member.key).lock();
-            if place.changes != *mark {
+        for (at, (member, &(changes, _))) in members.iter().zip(marks).enumerate() {
+            let place = self.place(&member.key);
+            let has_text = || place.read(|state| state.kept_of(&member.key).is_some());
+            if found.denied.is_none() && has_text() != Some(true) {
                 continue;
             }
-            place.kept = Some(Box::new(Kept {
+            let unix_ns = found.unix_ns_of(at);
+            let left = found.denied.is_none().then(|| decide_found_one(member, found, at));
+            let left = left.and_then(|decided| written(member, &decided.ok()?, unix_ns));
+            let left = left.map(|(text, _)| Some(text.into_bytes().into()));
+            let kept = Arc::new(Kept {
                 key: member.key.clone(),
-                text: found.texts.get(at).cloned().flatten(),
-                unix_ns: found.unix_ns_of(at),
+                text: left.unwrap_or_else(|| found.texts.get(at).cloned().flatten()),
+                unix_ns,
                 sent_ns,
                 end: member.lease.and_then(|lease| lease.end),
-            }));
+                is_renewed: Switch::new(false),
+            });
+            place.change(|state| {
+                let is_newer = |it: &Arc<Kept>| it.sent_ns > sent_ns;
+                if state.changes == changes && !state.kept_of(&member.key).is_some_and(is_newer) {
+                    state.kept = Some(kept);
+                }
+            });
         }
     }
 
-    /// Notes that a bucket may have changed.
+    /// Notes that a bucket may have got units back, or a lease.
     pub(crate) fn forget(&self, key: &str) {
-        let mut place = self.place(key).lock();
-        place.changes = place.changes.wrapping_add(1);
-        if place.kept.as_ref().is_some_and(|kept| *kept.key == *key) {
-            place.kept = None;
+        self.place(key).change(|state| {
+            state.changes = state.changes.wrapping_add(1);
+            if state.kept_of(key).is_some() {
+                state.kept = None;
+            }
+        });
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Limit;
+    use crate::shared::protocol::SharedMode;
+
+    const UNIX_NS: u64 = 1_790_000_000_000_000_000;
+    const SENT_NS: u64 = 5_000_000_000;
+
+    fn member(key: &str) -> StoreMember {
+        let limit = Limit::new(1, 1, Duration::from_secs(60)).unwrap();
+        let mode = SharedMode::CheckAndSpend;
+        StoreMember {
+            key: key.into(),
+            limit,
+            unscaled: None,
+            cost: 1,
+            mode,
+            keep_ms: 0,
+            lease: None,
         }
+    }
+
+    /// Keeps a denial of these buckets, which are full again half a minute after `times`.
+    fn keep(denials: &Denials, members: &[StoreMember], times: &[u64]) {
+        let text = |at: &u64| Some(Box::from((at + 30_000_000_000).to_string().as_bytes()));
+        let found = Found {
+            unix_ns: UNIX_NS,
+            denied: Some(0),
+            texts: times.iter().map(text).collect(),
+            leased: vec![0; times.len()],
+            times: times.to_vec(),
+        };
+        let marks = denials.marks(members, SENT_NS).0;
+        denials.keep(members, &found, (&marks, SENT_NS));
+    }
+
+    #[test]
+    fn buckets_of_one_place_are_told_apart() {
+        let denials = Denials::new();
+        let is_beside = |key: &String| std::ptr::eq(denials.place(key), denials.place("a"));
+        let other = (0..).map(|id| id.to_string()).find(is_beside).unwrap();
+        let [one, other] = ["a", &other].map(|key| [member(key)]);
+        keep(&denials, &one, &[UNIX_NS]);
+        assert!(denials.find(&one, SENT_NS).is_some() && denials.find(&other, SENT_NS).is_none());
+        assert!(denials.marks(&one, SENT_NS).1 && !denials.marks(&other, SENT_NS).1);
+        denials.forget(&other[0].key);
+        assert!(denials.find(&one, SENT_NS).is_some());
+        keep(&denials, &other, &[UNIX_NS]);
+        assert!(denials.find(&one, SENT_NS).is_none() && denials.find(&other, SENT_NS).is_some());
+        denials.forget(&other[0].key);
+        assert!(denials.find(&other, SENT_NS).is_none());
+    }
+
+    /// Members of a cluster were decided by the clocks of their servers.
+    #[test]
+    fn members_have_their_own_times() {
+        let (denials, members) = (Denials::new(), ["a", "b"].map(member));
+        let times = [UNIX_NS, UNIX_NS + 7_000_000_000];
+        keep(&denials, &members, &times);
+        let (_, found) = denials.find(&members, SENT_NS + 1_000).unwrap();
+        assert_eq!(found.times, times.map(|at| at + 1_000));
+        let decided = decide_found(&members, &found).unwrap();
+        let waits = [0, 1].map(|at: usize| decided[at].decision.retry_in());
+        assert_eq!(waits, [Duration::from_nanos(30_000_000_000 - 1_000); 2]);
+    }
+
+    #[test]
+    fn denials_end_with_their_time() {
+        let (denials, one) = (Denials::new(), [member("a")]);
+        keep(&denials, &one, &[UNIX_NS]);
+        assert!(denials.find(&one, SENT_NS + RENEWED_NS - 1).is_some());
+        assert!(denials.find(&one, SENT_NS + RENEWED_NS).is_none(), "one call asks");
+        assert!(denials.find(&one, SENT_NS + KEPT_NS - 1).is_some(), "while the others do not");
+        assert!(denials.find(&one, SENT_NS + KEPT_NS).is_none());
+        // The node's clock has gone back.
+        assert!(denials.find(&one, SENT_NS - 1).is_none());
     }
 }

@@ -55,8 +55,12 @@ fn kept_denials_have_figures_of_store() {
                 let by_store = block_on(other.scaled(factor).check("a", cost));
                 let Ok(by_store) = by_store else { continue };
                 let by_node = kept(&node, node.all.scaled(factor).check("a", cost));
-                assert_eq!(by_node, (!by_store.allowed()).then_some(by_store));
-                seen[usize::from(by_store.allowed())] += 1;
+                // One call asks after half of the time.
+                assert!(
+                    by_node.is_none_or(|by_node| by_node == by_store),
+                    "{by_node:?} {by_store:?}"
+                );
+                seen[usize::from(by_node.is_none())] += 1;
                 if by_store.allowed() {
                     break;
                 }
@@ -71,7 +75,7 @@ fn kept_denials_have_figures_of_store() {
 #[test]
 fn changes_of_the_node_end_denials() {
     type Step = fn(&Node);
-    let steps: [(&str, Step); 9] = [
+    let steps: [(&str, Step); 7] = [
         ("refund", |node| drop(node.answer(node.all.refund("a", 2)))),
         ("reset", |node| drop(node.answer(node.all.reset("a")))),
         ("drain", |node| drop(node.answer(node.all.drain("a", 0)))),
@@ -79,12 +83,6 @@ fn changes_of_the_node_end_denials() {
         ("block", |node| drop(node.answer(node.all.block("a", MINUTE)))),
         ("unblock", |node| drop(node.answer(node.all.unblock("a")))),
         ("reservation", |node| drop(node.answer(node.all.reserve("a", 1, MINUTE)))),
-        ("spend", |node| assert!(node.is_allowed(1))),
-        ("outage", |node| {
-            *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
-            assert!(node.answer(node.all.spend("a", 1)).is_err());
-            *node.store.fails.lock() = None;
-        }),
     ];
     for (name, step) in steps {
         let node = node();
@@ -101,17 +99,91 @@ fn changes_of_the_node_end_denials() {
     }
 }
 
+/// A charge of this node leaves another text, by which the next call is denied.
+#[test]
+fn charges_of_the_node_replace_the_text() {
+    let node = node();
+    assert!(node.is_allowed(2) && !node.is_allowed(4), "3 are left");
+    assert!(node.is_allowed(2));
+    let denied = now(node.all.spend("a", 2)).unwrap();
+    assert_eq!((denied.remaining(), denied.retry_in()), (Some(1), MINUTE));
+    // An id that was not denied has none.
+    assert!(node.answer(node.all.spend("b", 4)).unwrap().allowed());
+    assert_eq!(kept(&node, node.all.spend("b", 4)), None);
+    // A charge whose answer is lost changes nothing here.
+    *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
+    assert!(node.answer(node.all.spend("a", 1)).is_err());
+    *node.store.fails.lock() = None;
+    assert!(!now(node.all.spend("a", 2)).unwrap().allowed());
+}
+
+/// After half of the time one call asks, and the others are denied meanwhile.
+#[test]
+fn one_call_renews_a_denial() {
+    let node = node();
+    assert!(node.is_allowed(5) && !node.is_allowed(1));
+    node.hand.advance(50 * MS);
+    let mut renews = Box::pin(node.all.spend("a", 1));
+    assert!(poll(renews.as_mut()).is_pending());
+    assert!((0..20).all(|_| !now(node.all.spend("a", 1)).unwrap().allowed()));
+    node.store.run_all();
+    assert!(poll(renews.as_mut()).is_ready());
+    node.hand.advance(49 * MS);
+    assert!(!now(node.all.spend("a", 1)).unwrap().allowed(), "by the new text");
+}
+
+/// Threads that read a text do not keep each other from it.
+#[test]
+fn floods_by_threads_ask_rarely() {
+    let limit = Limit::new(5, 1, MINUTE).unwrap();
+    let limits = Limits::builder().limit_with("All", IdFormat::String, limit, exact()).unwrap();
+    let store = Store::in_memory(Clock::system());
+    let options = LimiterOptions::default().store(store.clone());
+    let all = Limiter::with_options(limits.build(), options).unwrap().shared("All").unwrap();
+    assert!(block_on(all.spend("a", 5)).unwrap().allowed());
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while began.elapsed() < 300 * MS {
+                    assert!(!block_on(all.spend("a", 1)).unwrap().allowed());
+                }
+            });
+        }
+    });
+    // Six times one call asks, and each thread before the first denial; while a text is replaced, others may ask as well.
+    assert!(store.calls() < 60, "{} calls to the store", store.calls());
+}
+
+/// A call without an answer in time is no outage, if the node has denied many others of its id meanwhile.
+#[test]
+fn late_call_beside_kept_denials_is_no_outage() {
+    for (beside, is_outage) in [(9, false), (8, true)] {
+        let node = node_of(exact().on_error(OnError::Deny));
+        assert!(node.is_allowed(5) && !node.is_allowed(1));
+        node.hand.advance(50 * MS);
+        *node.store.fails.lock() = Some(Error::new(ErrorKind::StoreLate, "planted"));
+        let mut renews = Box::pin(node.all.spend("a", 1));
+        assert!(poll(renews.as_mut()).is_pending());
+        assert!((0..beside).all(|_| !now(node.all.spend("a", 1)).unwrap().allowed()));
+        node.store.run_all();
+        let Poll::Ready(Ok(late)) = poll(renews.as_mut()) else { panic!("answered") };
+        assert_eq!((late.allowed(), late.overloaded()), (false, !is_outage));
+        assert_eq!(node.limiter.counters().store().unwrap().outages, u64::from(is_outage));
+    }
+}
+
 #[test]
 fn changes_of_other_nodes_are_seen_later() {
     let node = node();
     assert!(node.is_allowed(5) && !node.is_allowed(1));
     assert!(block_on(other(&node).reset("a")).unwrap().allowed());
-    node.hand.advance(99 * MS);
+    node.hand.advance(49 * MS);
     assert!(!now(node.all.spend("a", 1)).unwrap().allowed(), "kept");
     assert_eq!(node.limiter.counters().limits[1].shared().unwrap().denied_by_lease, 1);
     assert_eq!(node.limiter.counters().limits[1].denied, 2);
     node.hand.advance(MS);
-    assert!(node.is_allowed(1));
+    assert!(node.is_allowed(1), "it asks");
 }
 
 /// All members of a batch are kept, and each shows its bucket.

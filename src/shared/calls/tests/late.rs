@@ -65,9 +65,12 @@ fn late_denials_are_not_kept_longer() {
     let (node, mut passed) = (leasing(), Duration::ZERO);
     assert!(node.is_allowed(40));
     let spend = node.begin_spend(3);
-    node.advance_to(90 * MS, &mut passed);
+    node.advance_to(40 * MS, &mut passed);
     assert!(!node.take_answer(spend));
+    node.advance_to(49 * MS, &mut passed);
+    assert_eq!(node.without_store(3), Some(false));
     node.advance_to(99 * MS, &mut passed);
+    assert_eq!(node.without_store(3), None, "one call asks after half of the time");
     assert_eq!(node.without_store(3), Some(false));
     node.advance_to(100 * MS, &mut passed);
     assert_eq!(node.without_store(3), None, "100 ms after the call was sent");
