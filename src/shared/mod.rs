@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::protocol::{
     Changed, Found, Reply, SharedMode, SharedStore, StoreHandle, StoreMember,
 };
@@ -262,20 +262,24 @@ async fn ready_within(
     }
 }
 
-/// Charges buckets in several slots. Their keys expire after a minute.
+/// Reads, writes and removes keys in several slots. No bucket has such a key.
 async fn write_keys(store: &dyn SharedStore, prefix: &str) -> Result<(), Error> {
     const KEYS: usize = 8;
     for key in 0..KEYS {
         let member = StoreMember {
-            key: format!("{prefix}ready:{key}").into(),
-            limit: Limit::new(1_000, 1_000, Duration::from_secs(1))?,
+            key: format!("{prefix}/ready:{key}").into(),
+            limit: Limit::new(1, 1, Duration::from_secs(1))?,
             unscaled: None,
-            cost: 1,
+            cost: 0,
             mode: SharedMode::CheckAndSpend,
             keep_ms: 0,
             lease: None,
         };
-        store.charge([member].into()).await?;
+        store.charge([member.clone()].into()).await?;
+        for step in [Step::Block { time: Duration::from_secs(1) }, Step::Unblock] {
+            let change = BucketChange { member: member.clone(), step };
+            store.change([change].into()).await?;
+        }
     }
     Ok(())
 }

@@ -93,7 +93,12 @@ impl Node {
     /// The denials of a bucket that the node may still keep.
     pub(crate) fn kept(&self, key: Key, now: i128) -> Vec<Denial> {
         let is_kept = |it: &&Denial| it.key == key && now < it.until;
-        self.denials.iter().filter(is_kept).copied().collect()
+        let mut kept: Vec<Denial> = self.denials.iter().filter(is_kept).copied().collect();
+        for Denial { found, .. } in &mut kept {
+            // A block may have ended since.
+            found.blocked_until = found.blocked_until.filter(|&until| until > now);
+        }
+        kept
     }
 
     /// A call of this node may have changed a bucket.

@@ -341,7 +341,7 @@ impl Link {
             self.note_answer(made);
             // A replica: a new connection may lead to the primary. It answers at once, so that a pause would only be time lost.
             if failed.is_lost {
-                self.reconnect(made);
+                self.reconnect(made, failed.text);
             }
         } else if failed.is_lost || had_time {
             self.note_failure(made, began, failed.is_lost);
@@ -418,10 +418,11 @@ impl Link {
         }
     }
 
-    fn reconnect(&self, made: u64) {
+    fn reconnect(&self, made: u64, why: String) {
         let mut state = self.state.lock();
         if state.has(made) {
             state.end_connection();
+            state.why = Some(why);
             self.lost.notify_one();
         }
     }
