@@ -50,6 +50,11 @@ impl Error {
         self.kind() == ErrorKind::StoreCrowded || self.is_unsent()
     }
 
+    /// Whether the store did not answer in time.
+    pub(crate) fn is_late(&self) -> bool {
+        self.kind() == ErrorKind::StoreLate
+    }
+
     /// Says of a call without an answer in time that too many were under way beside it: that is no outage.
     pub(crate) fn in_a_crowd(self) -> Error {
         match self.kind() {

@@ -223,7 +223,7 @@ impl AskedBatch {
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
         let passed = std::mem::take(&mut self.passed);
-        let answer = reply.await.map_err(|error| self.blamed(passed.blamed(error)));
+        let answer = passed.noted(reply.await).map_err(|error| self.blamed(error));
         drop(passed);
         if let Ok(found) = &answer {
             self.note_answer(found);
@@ -264,9 +264,10 @@ impl AskedBatch {
         };
         match &self.keeping {
             Some(keeping) if are_as_found => {
-                denials.keep(&self.members, found, (&keeping.marks, keeping.sent_ns));
+                let answered_ns = self.shared[0].handle.limiter.inner.clock.now_ns();
+                denials.keep(&self.members, found, &keeping.marks, (keeping.sent_ns, answered_ns));
             }
-            _ if found.denied.is_some() => {}
+            Some(_) if found.denied.is_some() => {}
             _ => self.members.iter().for_each(|member| denials.forget(&member.key)),
         }
     }

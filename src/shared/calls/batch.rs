@@ -382,16 +382,19 @@ impl SharedBatch<'_> {
         asked.policies =
             to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
         asked.shared = to_ask.iter().map(|member| Counted::new(member, call)).collect();
-        let mut was_denied = false;
+        let (mut was_denied, is_split) = (false, handle.store.is_split(&members));
         if let Some(denials) = view.inner.part().and_then(|part| part.denials.as_ref()) {
-            if let Some(denied) = denials.find(&members, now_ns)
+            if !is_split
+                && let Some(denied) = denials.find(&members, now_ns)
                 && have_no_units(view, &to_ask, now_ns)?
             {
                 return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
             }
             let (marks, has_denial) = denials.marks(&members, now_ns);
             was_denied = has_denial;
-            asked.keeping = Some(Box::new(Keeping { sent_ns: now_ns, marks }));
+            // The texts of several slots are of different times, and some may have been charged and returned.
+            let keeping = || Box::new(Keeping { sent_ns: now_ns, marks });
+            asked.keeping = (!is_split).then(keeping);
         }
         match handle.store.admit(&mut members.iter().map(|member| &*member.key), was_denied) {
             Ok(passed) => asked.passed = passed,
@@ -400,14 +403,9 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
             }
         }
-        let may_lease = !handle.store.is_split(&members);
-        if !may_lease {
-            // The texts of several slots are of different times, and some may have been charged and returned.
-            asked.keeping = None;
-        }
         for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
-            let may_ask = may_lease && is_charged && handle.store.is_ready(&to_store.key);
+            let may_ask = !is_split && is_charged && handle.store.is_ready(&to_store.key);
             let asks = (may_ask, !call.spends);
             match LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
                 Some(leased) => {

@@ -129,7 +129,11 @@ impl Limiter {
         generation: u64,
     ) -> Vec<StoreMember> {
         let giving_back = |(key, end)| self.giving_back(&key, end, now_ns, generation);
-        ends.into_iter().filter_map(giving_back).collect()
+        let members: Vec<_> = ends.into_iter().filter_map(giving_back).collect();
+        if let Some(Part { denials: Some(denials), .. }) = self.inner.part() {
+            members.iter().for_each(|member| denials.forget(&member.key));
+        }
+        members
     }
 
     /// Sees to it that leases are returned before they end, as long as there are any.

@@ -2,8 +2,9 @@
 //!
 //! When the store denies a batch, the node keeps the texts that the store has found, for a tenth of a second. It decides a later
 //! batch by these texts, at the store's time now. If they deny it, it is denied, with the figures that the store would compute.
-//! If they allow it, the store is asked. So a kept text admits nothing. After half of the time one call asks all the same, and
-//! the others are denied until its answer is there.
+//! If they allow it, the store is asked. So a kept text admits nothing. After a while one call asks all the same, and the others
+//! are denied until its answer is there: after 2 ms, and after twice as long each time that it is denied, up to 50 ms. So a
+//! caller that comes again soon is not later than those of other nodes, and a flood asks rarely.
 //!
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
@@ -20,7 +21,8 @@ use crate::util::sync::{FigureUsize, Ordering, Switch};
 
 /// The time for which a denial is kept, in ns.
 pub(crate) const KEPT_NS: u64 = 100_000_000;
-/// The time after which one call asks whether a denial still holds.
+/// The times after which one call asks whether a denial still holds, at first and at last.
+const FIRST_NS: u64 = 2_000_000;
 const RENEWED_NS: u64 = KEPT_NS / 2;
 /// The time for which an id counts as denied last.
 const LAST_NS: u64 = 1_000_000_000;
@@ -56,8 +58,11 @@ struct Kept {
     text: Option<Box<[u8]>>,
     /// The store's time then.
     unix_ns: u64,
-    /// When the call was sent, on the node's clock.
+    /// When the call was sent and its answer came, on the node's clock.
     sent_ns: u64,
+    answered_ns: u64,
+    /// The time after which one call asks for a newer text.
+    renewed_ns: u64,
     /// The node's own lease, of which no unit was left.
     end: Option<LeaseEnd>,
     /// Whether a call asks for a newer text.
@@ -111,8 +116,6 @@ impl Denials {
             let for_ns = now_ns.checked_sub(kept.sent_ns).filter(|&for_ns| for_ns < KEPT_NS)?;
             texts.push((kept, for_ns));
         }
-        // The store decided after the call was sent, so its time is not later than this.
-        let times: Vec<u64> = texts.iter().map(|(kept, for_ns)| kept.unix_ns + for_ns).collect();
         let ended: Arc<[StoreMember]> = members
             .iter()
             .zip(&texts)
@@ -121,6 +124,8 @@ impl Denials {
                 StoreMember { lease: kept.end.map(request), ..member.clone() }
             })
             .collect();
+        // The store decided after the call was sent, so its time is not later than this: no denial is kept too long.
+        let times: Vec<u64> = texts.iter().map(|(kept, for_ns)| kept.unix_ns + for_ns).collect();
         let mut found = Found {
             unix_ns: times.iter().copied().max()?,
             denied: None,
@@ -129,9 +134,13 @@ impl Denials {
             times,
         };
         found.denied = Some(denied_by(&ended, &decide_found(&ended, &found).ok()?)?);
+        // It decided before the answer came, so its time is not earlier than this: no wait that is told is too short.
+        for (time, (kept, _)) in found.times.iter_mut().zip(&texts) {
+            *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
+        }
         // Relaxed, here and below: they guard no other memory.
         let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
-            *for_ns >= RENEWED_NS && !kept.is_renewed.swap(true, Ordering::Relaxed)
+            *for_ns >= kept.renewed_ns && !kept.is_renewed.swap(true, Ordering::Relaxed)
         };
         if texts.iter().any(renews) {
             return None;
@@ -171,14 +180,17 @@ impl Denials {
         &self,
         members: &[StoreMember],
         found: &Found,
-        (marks, sent_ns): (&Marks, u64),
+        marks: &Marks,
+        (sent_ns, answered_ns): (u64, u64),
     ) {
         for (at, (member, &(changes, _))) in members.iter().zip(marks).enumerate() {
             let place = self.place(&member.key);
-            let has_text = || place.read(|state| state.kept_of(&member.key).is_some());
-            if found.denied.is_none() && has_text() != Some(true) {
+            let before = place.read(|state| state.kept_of(&member.key).map(|it| it.renewed_ns));
+            let before = before.flatten();
+            if found.denied.is_none() && before.is_none() {
                 continue;
             }
+            let again_ns = before.filter(|_| found.denied.is_some());
             let unix_ns = found.unix_ns_of(at);
             let left = found.denied.is_none().then(|| decide_found_one(member, found, at));
             let left = left.and_then(|decided| written(member, &decided.ok()?, unix_ns));
@@ -188,6 +200,8 @@ impl Denials {
                 text: left.unwrap_or_else(|| found.texts.get(at).cloned().flatten()),
                 unix_ns,
                 sent_ns,
+                answered_ns,
+                renewed_ns: again_ns.map_or(FIRST_NS, |before_ns| (2 * before_ns).min(RENEWED_NS)),
                 end: member.lease.and_then(|lease| lease.end),
                 is_renewed: Switch::new(false),
             });
@@ -247,7 +261,7 @@ mod tests {
             times: times.to_vec(),
         };
         let marks = denials.marks(members, SENT_NS).0;
-        denials.keep(members, &found, (&marks, SENT_NS));
+        denials.keep(members, &found, &marks, (SENT_NS, SENT_NS));
     }
 
     #[test]
@@ -283,12 +297,33 @@ mod tests {
     #[test]
     fn denials_end_with_their_time() {
         let (denials, one) = (Denials::new(), [member("a")]);
-        keep(&denials, &one, &[UNIX_NS]);
-        assert!(denials.find(&one, SENT_NS + RENEWED_NS - 1).is_some());
-        assert!(denials.find(&one, SENT_NS + RENEWED_NS).is_none(), "one call asks");
-        assert!(denials.find(&one, SENT_NS + KEPT_NS - 1).is_some(), "while the others do not");
+        // One call asks after 2 ms, and each time that it is denied twice as late.
+        for after_ms in [2, 4, 8, 16, 32, 50, 50] {
+            keep(&denials, &one, &[UNIX_NS]);
+            let after_ns = SENT_NS + after_ms * 1_000_000;
+            assert!(denials.find(&one, after_ns - 1).is_some());
+            assert!(denials.find(&one, after_ns).is_none(), "one call asks");
+            assert!(denials.find(&one, after_ns).is_some(), "while the others do not");
+        }
+        assert!(denials.find(&one, SENT_NS + KEPT_NS - 1).is_some());
         assert!(denials.find(&one, SENT_NS + KEPT_NS).is_none());
         // The node's clock has gone back.
         assert!(denials.find(&one, SENT_NS - 1).is_none());
+    }
+
+    /// The store may have decided at any time between.
+    #[test]
+    fn slow_answers_shorten_no_wait() {
+        let (denials, one) = (Denials::new(), [member("a")]);
+        let text = Some(Box::from((UNIX_NS + 30_000_000_000).to_string().as_bytes()));
+        let (denied, leased, times) = (Some(0), vec![0], Vec::new());
+        let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
+        let marks = denials.marks(&one, SENT_NS).0;
+        denials.keep(&one, &found, &marks, (SENT_NS, SENT_NS + 9_000_000));
+        let (_, found) = denials.find(&one, SENT_NS + 1_500_000).unwrap();
+        assert_eq!(found.times, [UNIX_NS], "not before the answer");
+        let _ = denials.find(&one, SENT_NS + 10_000_000);
+        let (_, found) = denials.find(&one, SENT_NS + 10_000_000).unwrap();
+        assert_eq!(found.times, [UNIX_NS + 1_000_000]);
     }
 }

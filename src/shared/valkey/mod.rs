@@ -35,6 +35,7 @@ use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::{Gate, Passed};
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::StoreFigures;
+use crate::util::lock::Mutex;
 use script::Scripts;
 use servers::Servers;
 
@@ -70,7 +71,11 @@ impl ValkeyStore {
                 tokio::spawn(task);
             }
         });
+        // A runtime must not be dropped by a caller that is in another one, as a thread that does not start would do.
+        let runtime = Arc::new(Mutex::new(Some(runtime)));
+        let by_thread = runtime.clone();
         let run = move || {
+            let Some(runtime) = by_thread.lock().take() else { return };
             runtime.block_on(async {
                 tokio::select! {
                     () = by.keep_connected() => {}
@@ -80,7 +85,13 @@ impl ValkeyStore {
             // Does not wait for a name lookup that is still running.
             runtime.shutdown_background();
         };
-        std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
+        let started = std::thread::Builder::new().name("tollgate-store".into()).spawn(run);
+        if let Err(error) = started {
+            if let Some(runtime) = runtime.lock().take() {
+                runtime.shutdown_background();
+            }
+            return Err(failed(error));
+        }
         let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
             asker,

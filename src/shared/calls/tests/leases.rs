@@ -270,9 +270,9 @@ fn blocks_end_leases_of_their_node() {
     assert_eq!(node.without_store(0), None, "the lease is dropped");
     let asked = block_on(node.all.spend("a", 1)).unwrap();
     assert!(asked.blocked(), "the store knows it");
-    node.hand.advance(2 * MS);
+    node.hand.advance(MS);
     let denied = node.without_store(1).unwrap();
-    assert!(denied.blocked() && denied.retry_in() == MINUTE - 2 * MS, "{denied:?}");
+    assert!(denied.blocked() && denied.retry_in() == MINUTE - MS, "{denied:?}");
     assert!(block_on(node.all.unblock("a")).unwrap());
     assert_eq!(node.without_store(1), None);
     assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
@@ -383,9 +383,9 @@ fn kept_blocks_end_with_the_block() {
     assert!(asked.blocked() && asked.retry_in() > 4 * MINUTE, "{asked:?}");
     let kept = node.without_store(1).unwrap();
     assert!(kept.blocked() && kept.retry_in() == 100 * MS, "{kept:?}");
-    node.hand.advance(49 * MS);
-    assert_eq!(node.without_store(1).unwrap().retry_in(), 51 * MS);
-    node.hand.advance(51 * MS);
+    node.hand.advance(MS);
+    assert_eq!(node.without_store(1).unwrap().retry_in(), 99 * MS);
+    node.hand.advance(99 * MS);
     assert_eq!(node.without_store(1), None);
     assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
 }
