@@ -6,7 +6,8 @@
 //! was denied last begins only while less than half of them are under way, so that a flood of many ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls with each call that has
-//! no answer in time, and grows again with those that have.
+//! no answer in time, and grows again with those that have. It falls as well while a store is away, until the link to it pauses after
+//! 250 ms: a store that is slower than its callers looks the same, and answers in time again when fewer calls are under way.
 
 use std::sync::Arc;
 use std::time::Duration;
