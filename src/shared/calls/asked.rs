@@ -16,7 +16,7 @@ use crate::shared::calls::lease::LeasedMember;
 use crate::shared::calls::outage::{decide_without, end_outage};
 use crate::shared::calls::taken::TakenFromLease;
 use crate::shared::protocol::decide::{DecidedMember, decide_found, decide_found_one, denied_by};
-use crate::shared::protocol::denials::{Denials, Denied, Marks};
+use crate::shared::protocol::denials::{Denials, Marks};
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::{Found, Reply, SharedMode, SharedStore, StoreMember};
@@ -282,11 +282,7 @@ impl AskedBatch {
     }
 
     /// Decides a batch by the texts of an earlier denial, which deny it as well.
-    pub(super) fn decide_by_denial(
-        mut self,
-        (members, found): Denied,
-    ) -> Result<DecidedBatch, Error> {
-        self.members = members;
+    pub(super) fn decide_by_denial(mut self, found: Found) -> Result<DecidedBatch, Error> {
         let decision = self.figures(&found)?;
         if self.call.spends {
             self.count(&decision);

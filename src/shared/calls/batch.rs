@@ -385,10 +385,11 @@ impl SharedBatch<'_> {
         let (mut was_denied, is_split) = (false, handle.store.is_split(&members));
         if let Some(denials) = view.inner.part().and_then(|part| part.denials.as_ref()) {
             if !is_split
-                && let Some(denied) = denials.find(&members, now_ns)
+                && let Some(found) = denials.find(&members, now_ns)
                 && have_no_units(view, &to_ask, now_ns)?
             {
-                return Ok(asked.decide_by_denial(denied).map(Begun::Decided));
+                asked.members = members.into();
+                return Ok(asked.decide_by_denial(found).map(Begun::Decided));
             }
             let (marks, has_denial) = denials.marks(&members, now_ns);
             was_denied = has_denial;

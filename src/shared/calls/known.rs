@@ -24,9 +24,10 @@ impl SharedBatch<'_> {
                 return Ok(Some(member.decision));
             }
             let to_store = asked_member(view, &part.handle, &member, call.spends);
-            let denied = part.denials.as_ref().and_then(|all| all.find(&[to_store], now_ns));
+            let members = [to_store];
+            let denied = part.denials.as_ref().and_then(|all| all.find(&members, now_ns));
             match denied {
-                Some((members, found)) if have_no_units(view, &[&member], now_ns)? => {
+                Some(found) if have_no_units(view, &[&member], now_ns)? => {
                     Ok(decide_found_one(&members[0], &found, 0).ok().map(|it| it.decision))
                 }
                 _ => Ok(None),

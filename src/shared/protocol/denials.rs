@@ -15,7 +15,6 @@ use ahash::RandomState;
 use smallvec::SmallVec;
 
 use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};
-use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::{Found, StoreMember};
 use crate::util::sync::{FigureUsize, Ordering, Switch};
 
@@ -63,17 +62,12 @@ struct Kept {
     answered_ns: u64,
     /// The time after which one call asks for a newer text.
     renewed_ns: u64,
-    /// The node's own lease, of which no unit was left.
-    end: Option<LeaseEnd>,
     /// Whether a call asks for a newer text.
     is_renewed: Switch,
 }
 
 /// What a call knows of its members' places when it is sent: for each the changes, and the calls that were denied.
 pub(crate) type Marks = SmallVec<[(u64, usize); 2]>;
-
-/// A batch that kept texts deny: its members, each with the lease that the node would give up, and the texts.
-pub(crate) type Denied = (Arc<[StoreMember]>, Found);
 
 impl State {
     fn kept_of(&self, key: &str) -> Option<&Arc<Kept>> {
@@ -107,7 +101,7 @@ impl Denials {
 
     /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
     /// have all of them, or this call asks for newer ones.
-    pub(crate) fn find(&self, members: &[StoreMember], now_ns: u64) -> Option<Denied> {
+    pub(crate) fn find(&self, members: &[StoreMember], now_ns: u64) -> Option<Found> {
         let mut texts: SmallVec<[(Arc<Kept>, u64); 2]> = SmallVec::new();
         for member in members {
             // No call waits for a thread that stands still: it asks the store.
@@ -116,14 +110,6 @@ impl Denials {
             let for_ns = now_ns.checked_sub(kept.sent_ns).filter(|&for_ns| for_ns < KEPT_NS)?;
             texts.push((kept, for_ns));
         }
-        let ended: Arc<[StoreMember]> = members
-            .iter()
-            .zip(&texts)
-            .map(|(member, (kept, _))| {
-                let request = |end| LeaseRequest { want: 0, length_ms: 1, end: Some(end) };
-                StoreMember { lease: kept.end.map(request), ..member.clone() }
-            })
-            .collect();
         // The store decided after the call was sent, so its time is not later than this: no denial is kept too long.
         let times: Vec<u64> = texts.iter().map(|(kept, for_ns)| kept.unix_ns + for_ns).collect();
         let mut found = Found {
@@ -133,7 +119,7 @@ impl Denials {
             leased: vec![0; members.len()],
             times,
         };
-        found.denied = Some(denied_by(&ended, &decide_found(&ended, &found).ok()?)?);
+        found.denied = Some(denied_by(members, &decide_found(members, &found).ok()?)?);
         // It decided before the answer came, so its time is not earlier than this: no wait that is told is too short.
         for (time, (kept, _)) in found.times.iter_mut().zip(&texts) {
             *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
@@ -148,7 +134,7 @@ impl Denials {
         for member in members {
             self.place(&member.key).denied.fetch_add(1, Ordering::Relaxed);
         }
-        Some((ended, found))
+        Some(found)
     }
 
     /// Returns the marks of a call that is sent now, and whether one of its buckets has denied a call lately.
@@ -202,7 +188,6 @@ impl Denials {
                 sent_ns,
                 answered_ns,
                 renewed_ns: again_ns.map_or(FIRST_NS, |before_ns| (2 * before_ns).min(RENEWED_NS)),
-                end: member.lease.and_then(|lease| lease.end),
                 is_renewed: Switch::new(false),
             });
             place.change(|state| {
@@ -287,7 +272,7 @@ mod tests {
         let (denials, members) = (Denials::new(), ["a", "b"].map(member));
         let times = [UNIX_NS, UNIX_NS + 7_000_000_000];
         keep(&denials, &members, &times);
-        let (_, found) = denials.find(&members, SENT_NS + 1_000).unwrap();
+        let found = denials.find(&members, SENT_NS + 1_000).unwrap();
         assert_eq!(found.times, times.map(|at| at + 1_000));
         let decided = decide_found(&members, &found).unwrap();
         let waits = [0, 1].map(|at: usize| decided[at].decision.retry_in());
@@ -320,10 +305,10 @@ mod tests {
         let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
         let marks = denials.marks(&one, SENT_NS).0;
         denials.keep(&one, &found, &marks, (SENT_NS, SENT_NS + 9_000_000));
-        let (_, found) = denials.find(&one, SENT_NS + 1_500_000).unwrap();
+        let found = denials.find(&one, SENT_NS + 1_500_000).unwrap();
         assert_eq!(found.times, [UNIX_NS], "not before the answer");
         let _ = denials.find(&one, SENT_NS + 10_000_000);
-        let (_, found) = denials.find(&one, SENT_NS + 10_000_000).unwrap();
+        let found = denials.find(&one, SENT_NS + 10_000_000).unwrap();
         assert_eq!(found.times, [UNIX_NS + 1_000_000]);
     }
 }

@@ -209,6 +209,73 @@ fn denied_batches_are_kept_whole() {
     assert_eq!(node.answer(spend()).unwrap().1[1].remaining(), Some(4));
 }
 
+#[test]
+fn batches_over_several_slots_ask() {
+    let node = node();
+    *node.store.is_split.lock() = true;
+    for id in ["a", "b"] {
+        assert!(node.answer(node.all.spend(id, 5)).unwrap().allowed());
+        assert!(!node.answer(node.all.spend(id, 1)).unwrap().allowed());
+    }
+    let members = [node.all.member("a"), node.all.member("b")];
+    let batch = node.limiter.shared_batch(&members);
+    assert_eq!(kept(&node, batch.spend()), None);
+    // Its slots may have been charged, and may have got their units back.
+    assert_eq!(node.all.spend_here("a", 1), None);
+}
+
+fn leased_node(each: Duration) -> Node {
+    let limit = |burst| Limit::new(burst, 1, each).unwrap();
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit(5)).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit(20), leased).unwrap();
+    let limits = limits.limit_with("Other", IdFormat::String, limit(1), exact()).unwrap();
+    let node = node_with(limits.build());
+    for _ in 0..2 {
+        node.hand.advance(MS);
+        assert!(node.is_allowed(1));
+    }
+    assert_eq!(node.limiter.counters().store().unwrap().held_units, 8);
+    node
+}
+
+/// A lease without units holds its bucket back until it ends, also in the store's decisions.
+#[test]
+fn kept_denials_count_a_lease_without_units() {
+    let node = leased_node(100 * MS);
+    assert!(now(node.all.spend("a", 8)).unwrap().allowed());
+    node.hand.advance(400 * MS);
+    for _ in 0..3 {
+        let asked = node.answer(node.all.spend("a", 15)).unwrap();
+        assert_eq!((asked.allowed(), asked.remaining()), (false, Some(12)));
+        assert_eq!(now(node.all.spend("a", 15)).unwrap(), asked);
+        node.hand.advance(10 * MS);
+    }
+}
+
+/// A batch holds the units of a lease while another call is denied, and gives them back.
+#[test]
+fn returned_leases_end_denials() {
+    let node = leased_node(MINUTE);
+    let other = node.limiter.shared("Other").unwrap();
+    assert!(node.answer(other.spend("a", 1)).unwrap().allowed());
+    let members = [node.all.member("a").cost(8), other.member("a")];
+    let batch = node.limiter.shared_batch(&members);
+    let mut spent = Box::pin(batch.spend());
+    assert!(poll(spent.as_mut()).is_pending());
+    let tasks = std::mem::take(&mut *node.store.tasks.lock());
+    assert!(!node.is_allowed(15));
+    assert!(node.all.spend_here("a", 15).is_some(), "kept");
+    node.store.tasks.lock().extend(tasks);
+    node.store.run_all();
+    let Poll::Ready(Ok(denied)) = poll(spent.as_mut()) else { panic!("answered") };
+    assert!(!denied.allowed());
+    assert!(node.all.spend_here("a", 15).is_none(), "the node holds units");
+    assert_eq!(node.answer(node.limiter.give_leases_back()).unwrap(), 1);
+    assert!(node.all.spend_here("a", 15).is_none());
+    assert!(node.is_allowed(15));
+}
+
 /// A shadow limit does not deny, and asks the store each time.
 #[test]
 fn limits_in_shadow_mode_keep_no_denial() {
