@@ -119,11 +119,13 @@ impl Denials {
             leased: vec![0; members.len()],
             times,
         };
-        found.denied = Some(denied_by(members, &decide_found(members, &found).ok()?)?);
+        let denier = |found: &Found| denied_by(members, &decide_found(members, found).ok()?);
+        let _ = denier(&found)?;
         // It decided before the answer came, so its time is not earlier than this: no wait that is told is too short.
         for (time, (kept, _)) in found.times.iter_mut().zip(&texts) {
             *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
         }
+        found.denied = Some(denier(&found)?);
         // Relaxed, here and below: they guard no other memory.
         let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
             *for_ns >= kept.renewed_ns && !kept.is_renewed.swap(true, Ordering::Relaxed)
@@ -294,6 +296,21 @@ mod tests {
         assert!(denials.find(&one, SENT_NS + KEPT_NS).is_none());
         // The node's clock has gone back.
         assert!(denials.find(&one, SENT_NS - 1).is_none());
+    }
+
+    /// The first member has its unit at one of the times between which the store's may be, and not at the other.
+    #[test]
+    fn first_denier_is_that_of_the_figures() {
+        let (denials, members) = (Denials::new(), ["a", "b"].map(member));
+        let text = |after_ns: u64| Some(Box::from((UNIX_NS + after_ns).to_string().as_bytes()));
+        let texts = vec![text(1_200_000), text(30_000_000_000)];
+        let (leased, times) = (vec![0; 2], Vec::new());
+        let found = Found { unix_ns: UNIX_NS, denied: Some(0), texts, leased, times };
+        let marks = denials.marks(&members, SENT_NS).0;
+        denials.keep(&members, &found, &marks, (SENT_NS, SENT_NS + 1_000_000));
+        let found = denials.find(&members, SENT_NS + 1_500_000).unwrap();
+        assert_eq!(found.denied, Some(0));
+        assert_eq!(denied_by(&members, &decide_found(&members, &found).unwrap()), Some(0));
     }
 
     /// The store may have decided at any time between.

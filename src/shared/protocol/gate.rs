@@ -31,7 +31,7 @@ const ANSWERS: usize = 8;
 const PARTS: usize = 256;
 /// The share of a part: one in this number.
 const SHARE: usize = 4;
-/// The calls of one part from which they may be late because of each other.
+/// The calls at once from which they may be late because of each other.
 const CROWD: usize = 8;
 
 /// The calls to a store that are under way.
@@ -143,8 +143,13 @@ impl Gate {
         }
     }
 
-    /// Notes that a call had no answer in time. Those that were under way with it say the same, and count as one.
+    /// Notes that a call had no answer in time. Those that were under way with it say the same, and count as one. A call beside few
+    /// others is not late because of them.
     fn narrow(&self, call: &Counts) {
+        let beside = self.all.beside(call.ended);
+        if beside <= CROWD {
+            return;
+        }
         let narrowed = self.narrowed.load(Ordering::Relaxed);
         let begun = self.all.begun.load(Ordering::Relaxed);
         let is_new = call.begun.wrapping_sub(narrowed) <= usize::MAX / 2;
@@ -153,7 +158,7 @@ impl Gate {
             self.narrowed.compare_exchange(narrowed, begun, swap.0, swap.1).is_ok()
         };
         if is_new && is_first() {
-            let allowed = self.allowed.load(Ordering::Relaxed).min(self.all.beside(call.ended));
+            let allowed = self.allowed.load(Ordering::Relaxed).min(beside);
             self.allowed.store((allowed * 3 / 4).max(FEWEST), Ordering::Relaxed);
         }
     }
@@ -231,6 +236,15 @@ mod tests {
             pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
         }
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 26);
+    }
+
+    #[test]
+    fn lone_late_call_narrows_nothing() {
+        let gate = wide();
+        for _ in 0..20 {
+            assert!(pass(&gate, &["a"]).unwrap().noted(late()).is_err());
+        }
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
     }
 
     /// Late calls of many ids are a crowd if the store has answered one of them.
