@@ -138,14 +138,20 @@ fn small() -> [Limit; 4] {
     ]
 }
 
-/// A front of a local limit, and those of two nodes of a shared one.
-fn fronts(
-    limit: &Limit,
-    options: &LimitOptions,
-    shared: Shared,
-) -> (Front, [Front; 2], ManualClock) {
-    let (clock, hand) = Clock::manual();
-    let store = Store::in_memory(clock.clone());
+/// The hands of the nodes' clock and of the store's.
+struct Hands([ManualClock; 2]);
+
+impl Hands {
+    fn advance(&self, by: Duration) {
+        self.0.iter().for_each(|hand| hand.advance(by));
+    }
+}
+
+/// A front of a local limit, and those of two nodes of a shared one. Nodes of an exact limit have a clock that is not the store's:
+/// they keep no denials, so that both answer as one limiter. Those of a leased one have the store's.
+fn fronts(limit: &Limit, options: &LimitOptions, shared: Shared) -> (Front, [Front; 2], Hands) {
+    let ((clock, hand), (other, other_hand)) = (Clock::manual(), Clock::manual());
+    let store = Store::in_memory(if shared == Shared::Exact { other } else { clock.clone() });
     let node = || {
         let own =
             Limits::builder().limit_with("Own", IdFormat::String, limit.clone(), options.clone());
@@ -156,7 +162,8 @@ fn fronts(
     };
     let nodes = [node(), node()];
     let own = Front::new(&nodes[0], "Own");
-    (own, nodes.each_ref().map(|node| Front::new(node, "All")), hand)
+    let hands = Hands([hand, other_hand]);
+    (own, nodes.each_ref().map(|node| Front::new(node, "All")), hands)
 }
 
 const TIMES_MS: [u64; 8] = [0, 1, 20, 50, 99, 100, 101, 300];
