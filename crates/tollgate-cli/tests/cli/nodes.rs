@@ -32,7 +32,9 @@ fn only_local_nodes_exceed_the_limits() {
     // On one clock, exact nodes decide as one node does.
     let limit = &exact["limits"]["RequestsPerClient"];
     assert_eq!((&limit["allowed"], &limit["denied"]), (&2619.into(), &1125.into()));
-    assert_eq!((&exact["over_admission"], &exact["store_calls"]), (&0.into(), &3744.into()));
+    assert_eq!(exact["over_admission"], 0);
+    // Each allowed call asks the store, and a part of the denied ones.
+    assert!((2_619..3_744).contains(&exact["store_calls"].as_u64().unwrap()), "{exact}");
     assert!(limit["mean_wait_ns"].as_u64() > Some(0));
     // One node by itself keeps its limits, and so do nodes to which their clients are loyal.
     for arguments in ["1 --shared local", "3 --shared local --spread client"] {
@@ -63,7 +65,8 @@ fn several_limits_of_a_line_are_one_call() {
             assert_eq!(exact["limits"][limit][count], found["limits"][limit][count], "{limit}");
         }
     }
-    assert_eq!((&exact["store_calls"], &exact["over_admission"]), (&3744.into(), &0.into()));
+    assert_eq!(exact["over_admission"], 0);
+    assert!(exact["store_calls"].as_u64() < Some(3_744), "{exact}");
 }
 
 #[test]
