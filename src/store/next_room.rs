@@ -3,8 +3,8 @@
 use super::capacity::{Reservations, RoomOfLimit};
 use super::key::{LimitIndex, LimitTag, Room};
 
-/// The most buckets that are remembered. No store looks at more.
-const MAX_BUCKETS: usize = 256;
+/// The most buckets that are remembered. No store looks at more. Fewer in models: they are on the stack, and those of loom are small.
+const MAX_BUCKETS: usize = if cfg!(tollgate_loom) { 16 } else { 256 };
 
 /// The places that a limit lacks, and the buckets whose end can bring one. After a reload there may be more buckets than
 /// places, so that several have to end.
