@@ -160,6 +160,9 @@ impl World {
                 self.buckets.bucket(new.key).touch(new.rule, now);
             }
             let Some(old) = old else { continue };
+            // Units in leases take another time by other numbers.
+            let of_bucket = self.nodes[at].denials.iter_mut().filter(|it| it.key == old.key);
+            of_bucket.for_each(|denial| denial.found.is_sure &= denial.leased == 0);
             let now = self.now;
             let bucket = self.buckets.bucket(old.key);
             bucket.lose_lease(at, now);
