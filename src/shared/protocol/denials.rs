@@ -60,6 +60,8 @@ struct Kept {
     /// When the call was sent and its answer came, on the node's clock.
     sent_ns: u64,
     answered_ns: u64,
+    /// When the last call was sent that the store has denied.
+    denied_ns: u64,
     /// The time after which one call asks for a newer text.
     renewed_ns: u64,
     /// Whether a call asks for a newer text.
@@ -68,6 +70,12 @@ struct Kept {
 
 /// What a call knows of its members' places when it is sent: for each the changes, and the calls that were denied.
 pub(crate) type Marks = SmallVec<[(u64, usize); 2]>;
+
+impl Kept {
+    fn was_denied_lately(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.denied_ns) < LAST_NS
+    }
+}
 
 impl State {
     fn kept_of(&self, key: &str) -> Option<&Arc<Kept>> {
@@ -146,7 +154,7 @@ impl Denials {
             let place = self.place(&member.key);
             let changes = place.read(|state| {
                 let kept = state.kept_of(&member.key);
-                was_denied |= kept.is_some_and(|it| now_ns.saturating_sub(it.sent_ns) < LAST_NS);
+                was_denied |= kept.is_some_and(|it| it.was_denied_lately(now_ns));
                 state.changes
             });
             marks.push((changes.unwrap_or(0), place.denied.load(Ordering::Relaxed)));
@@ -162,8 +170,8 @@ impl Denials {
         })
     }
 
-    /// Keeps the texts of a batch that the store has denied, or those that an allowed one has left, if the node keeps texts of these
-    /// buckets already. A text is not kept if its bucket may have got units back since the call was sent.
+    /// Keeps the texts of a batch that the store has denied, or those that an allowed one has left of buckets that have denied a call
+    /// lately. A text is not kept if its bucket may have got units back since the call was sent.
     pub(crate) fn keep(
         &self,
         members: &[StoreMember],
@@ -173,12 +181,14 @@ impl Denials {
     ) {
         for (at, (member, &(changes, _))) in members.iter().zip(marks).enumerate() {
             let place = self.place(&member.key);
-            let before = place.read(|state| state.kept_of(&member.key).map(|it| it.renewed_ns));
-            let before = before.flatten();
-            if found.denied.is_none() && before.is_none() {
-                continue;
-            }
-            let again_ns = before.filter(|_| found.denied.is_some());
+            let before = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
+            let before = before.filter(|kept| kept.was_denied_lately(sent_ns));
+            let (denied_ns, renewed_ns) = match (found.denied, before) {
+                (None, None) => continue,
+                (None, Some(kept)) => (kept.denied_ns, FIRST_NS),
+                (Some(_), None) => (sent_ns, FIRST_NS),
+                (Some(_), Some(kept)) => (sent_ns, (2 * kept.renewed_ns).min(RENEWED_NS)),
+            };
             let unix_ns = found.unix_ns_of(at);
             let left = found.denied.is_none().then(|| decide_found_one(member, found, at));
             let left = left.and_then(|decided| written(member, &decided.ok()?, unix_ns));
@@ -189,7 +199,8 @@ impl Denials {
                 unix_ns,
                 sent_ns,
                 answered_ns,
-                renewed_ns: again_ns.map_or(FIRST_NS, |before_ns| (2 * before_ns).min(RENEWED_NS)),
+                denied_ns,
+                renewed_ns,
                 is_renewed: Switch::new(false),
             });
             place.change(|state| {
@@ -296,6 +307,23 @@ mod tests {
         assert!(denials.find(&one, SENT_NS + KEPT_NS).is_none());
         // The node's clock has gone back.
         assert!(denials.find(&one, SENT_NS - 1).is_none());
+    }
+
+    /// A bucket that has allowed calls for a second is as one that has denied none.
+    #[test]
+    fn denials_are_forgotten_by_allowed_calls() {
+        let (denials, one) = (Denials::new(), [member("a")]);
+        keep(&denials, &one, &[UNIX_NS]);
+        let full = |at_ns: u64| {
+            let (texts, leased, times) = (vec![None], vec![0], Vec::new());
+            let found = Found { unix_ns: UNIX_NS, denied: None, texts, leased, times };
+            let (marks, was_denied) = denials.marks(&one, at_ns);
+            denials.keep(&one, &found, &marks, (at_ns, at_ns));
+            was_denied
+        };
+        let each_ns = LAST_NS / 2;
+        assert_eq!([1, 2, 3].map(|half| full(SENT_NS + half * each_ns)), [true, false, false]);
+        assert!(denials.find(&one, SENT_NS + 3 * each_ns).is_none(), "no text is kept");
     }
 
     /// The first member has its unit at one of the times between which the store's may be, and not at the other.
