@@ -161,7 +161,8 @@ impl Store {
     }
 
     /// Whether there is a connection to the server; in a cluster, to each node. For a health check: it asks nothing. A server
-    /// that stands still is not connected after some seconds, also without calls. One that is connected may still refuse calls: see [`last_error`](Store::last_error) and
+    /// that stands still is not connected after some seconds, also without calls. One that is connected may still refuse calls:
+    /// see [`last_error`](Store::last_error) and
     /// [`StoreCounters::is_outage`](crate::metrics::StoreCounters::is_outage).
     pub fn is_connected(&self) -> bool {
         self.0.store.is_connected()

@@ -257,7 +257,7 @@ impl AskedBatch {
     /// Keeps the texts of a denial of the store, and those that a charge has left.
     fn note_answer(&self, found: &Found) {
         let Some(denials) = self.denials() else { return };
-        // A lease that is granted changes what the next call finds, and so do units that it gives up.
+        // The next call finds another bucket if this one got a lease, or gave units up.
         let are_as_found = match found.denied {
             Some(_) => self.leased.iter().all(|(_, leased)| leased.leaves_no_units()),
             None => self.leased.is_empty(),

@@ -3,8 +3,8 @@
 //! When the store denies a batch, the node keeps the texts that the store has found, for a tenth of a second. It decides a later
 //! batch by these texts, at the store's time now. If they deny it, it is denied, with the figures that the store would compute.
 //! If they allow it, the store is asked. So a kept text admits nothing. After a while one call asks all the same, and the others
-//! are denied until its answer is there: after 2 ms, and after twice as long each time that it is denied, up to 50 ms. So a
-//! caller that comes again soon is not later than those of other nodes, and a flood asks rarely.
+//! are denied until its answer is there: after 2 ms, and after twice as long each time that the store denies, up to 50 ms. So the
+//! first callers that come again learn soon of units that another node has returned, and a flood asks rarely.
 //!
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
@@ -23,7 +23,7 @@ pub(crate) const KEPT_NS: u64 = 100_000_000;
 /// The times after which one call asks whether a denial still holds, at first and at last.
 const FIRST_NS: u64 = 2_000_000;
 const RENEWED_NS: u64 = KEPT_NS / 2;
-/// The time for which an id counts as denied last.
+/// The time for which an id counts as denied lately.
 const LAST_NS: u64 = 1_000_000_000;
 /// The calls that a kept denial has denied beside one, from which that one may be late because of them.
 const CROWD: usize = 8;

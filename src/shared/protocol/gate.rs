@@ -1,9 +1,10 @@
 //! Bounds the calls to the store that a node has under way.
 //!
-//! A node can be called more often than it can ask its store, or than the store can answer. Then its callers would wait for each other, and the last ones
-//! longer than the store's timeout. So a call begins only while few enough are under way; another one is denied at once. One
-//! id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids. A call of an id that
-//! was denied last begins only while less than half of them are under way, so that a flood of many ids leaves room as well.
+//! A node can be called more often than it can ask its store, or than the store can answer. Then its callers would wait for each
+//! other, and the last ones longer than the store's timeout. So a call begins only while few enough are under way; another one is
+//! denied at once. One id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids. A
+//! call of an id that was denied within the last second begins only while less than half of them are under way, so that a flood of
+//! many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls with each call that has
 //! no answer in time, and grows again with those that have. It falls as well while a store is away, until the link to it pauses after
@@ -111,8 +112,8 @@ impl Gate {
         }
     }
 
-    /// Lets a call in that names these buckets; `None` if too many are under way. `was_denied`: the last answer for one of the
-    /// buckets was a denial.
+    /// Lets a call in that names these buckets; `None` if too many are under way. `was_denied`: the store
+    /// has denied a call for one of the buckets lately.
     pub(crate) fn pass<'k>(
         self: &Arc<Gate>,
         keys: impl Iterator<Item = &'k str>,

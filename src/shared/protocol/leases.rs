@@ -186,7 +186,7 @@ impl Leases {
             LeaseOutcome::Denied
                 if asking.given_up.is_lease() && asking.given_up.is_over(now_ns) =>
             {
-                // No call can spend its units any more, and the denial takes the place of its word.
+                // No call can spend its units any more.
                 held.end(None);
                 None
             }
