@@ -309,6 +309,20 @@ mod tests {
         assert!(denials.find(&one, SENT_NS - 1).is_none());
     }
 
+    /// Answers may come in another order than their calls were sent.
+    #[test]
+    fn older_answers_leave_the_newer_text() {
+        let (denials, one) = (Denials::new(), [member("a")]);
+        let marks = denials.marks(&one, SENT_NS).0;
+        for (sent_ns, full_in_ns) in [(SENT_NS + 9, 30_000_000_000_u64), (SENT_NS, 7)] {
+            let text = Some(Box::from((UNIX_NS + full_in_ns).to_string().as_bytes()));
+            let (denied, leased, times) = (Some(0), vec![0], Vec::new());
+            let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
+            denials.keep(&one, &found, &marks, (sent_ns, sent_ns));
+        }
+        assert!(denials.find(&one, SENT_NS + 100).is_some(), "by the newer text");
+    }
+
     /// A bucket that has allowed calls for a second is as one that has denied none.
     #[test]
     fn denials_are_forgotten_by_allowed_calls() {

@@ -270,7 +270,7 @@ fn returned_leases_end_denials() {
     node.store.run_all();
     let Poll::Ready(Ok(denied)) = poll(spent.as_mut()) else { panic!("answered") };
     assert!(!denied.allowed());
-    assert!(node.all.spend_here("a", 15).is_none(), "the node holds units");
+    assert_eq!(kept(&node, node.all.check("a", 15)), None, "the node holds units");
     assert_eq!(node.answer(node.limiter.give_leases_back()).unwrap(), 1);
     assert!(node.all.spend_here("a", 15).is_none());
     assert!(node.is_allowed(15));
