@@ -26,7 +26,7 @@ use crate::shared::calls::asked::{
 use crate::shared::calls::change::{Where, find_or_call};
 use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
-use crate::shared::calls::lease::{LeasedMember, answer_by_lease, have_no_units, is_leased};
+use crate::shared::calls::lease::{LeasedMember, answer_by_lease, have_no_units};
 use crate::shared::calls::member::SharedMember;
 use crate::shared::calls::{cannot_leave, no_store, policy};
 use crate::shared::part::Part;
@@ -408,13 +408,9 @@ impl SharedBatch<'_> {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
             let may_ask = !is_split && is_charged && handle.store.is_ready(&to_store.key);
             let asks = (may_ask, !call.spends);
-            match LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
-                Some(leased) => {
-                    to_store.lease = leased.request();
-                    asked.leased.push((at, leased));
-                }
-                None if is_leased(view, member) => asked.keeping = None,
-                None => {}
+            if let Some(leased) = LeasedMember::new(view, member, &to_store.key, asks, now_ns)? {
+                to_store.lease = leased.request();
+                asked.leased.push((at, leased));
             }
         }
         asked.members = members.into();

@@ -52,25 +52,22 @@ pub(super) fn answer_by_lease(
     })))
 }
 
-/// Whether a kept denial may decide these members: each of them that is leased would get no units by giving up its lease.
+/// Whether a kept denial may decide these members: none of them would get units by giving up its lease. One with a factor gives up
+/// none.
 pub(super) fn have_no_units(
     view: LimitsView<'_>,
     members: &[&Prepared<'_>],
     now_ns: u64,
 ) -> Result<bool, Outdated> {
-    for member in members.iter().filter(|member| is_leased(view, member)) {
-        let Some((leases, _)) = leases_of(view, member) else { return Ok(false) };
-        let key = leases.words.key(view, member.key.key, member.key.tag);
-        if leases.words.units(view, &key, now_ns)? > 0 {
-            return Ok(false);
+    for member in members {
+        if let Some((leases, _)) = leases_of(view, member) {
+            let key = leases.words.key(view, member.key.key, member.key.tag);
+            if leases.words.units(view, &key, now_ns)? > 0 {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
-}
-
-/// Whether the limit of a member is leased.
-pub(super) fn is_leased(view: LimitsView<'_>, member: &Prepared<'_>) -> bool {
-    view.generation.limits.entry(member.key.key.limit).sharing().lease().is_some()
 }
 
 /// A member of a leased limit that the store decides.

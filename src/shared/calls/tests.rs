@@ -65,6 +65,8 @@ struct SlowStore {
     is_unready: Arc<Mutex<bool>>,
     /// Whether the node has too many calls under way.
     is_overloaded: Arc<Mutex<bool>>,
+    /// What the last call said of its buckets: whether they have denied a call lately.
+    was_denied: Arc<Mutex<bool>>,
 }
 
 impl std::fmt::Debug for SlowStore {
@@ -84,6 +86,7 @@ impl SlowStore {
             is_split: Arc::default(),
             is_unready: Arc::default(),
             is_overloaded: Arc::default(),
+            was_denied: Arc::default(),
         }
     }
 
@@ -130,7 +133,8 @@ impl SlowStore {
 }
 
 impl SharedStore for SlowStore {
-    fn admit(&self, _: &mut dyn Iterator<Item = &str>, _: bool) -> Result<Passed, Error> {
+    fn admit(&self, _: &mut dyn Iterator<Item = &str>, was_denied: bool) -> Result<Passed, Error> {
+        *self.was_denied.lock() = was_denied;
         match *self.is_overloaded.lock() {
             true => Err(Error::new(ErrorKind::StoreOverload, "planted")),
             false => Ok(Passed::default()),

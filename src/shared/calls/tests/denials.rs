@@ -276,6 +276,42 @@ fn returned_leases_end_denials() {
     assert!(node.is_allowed(15));
 }
 
+/// Two calls ask at once, and only the first of them may take a lease. The answer of the second leaves the denial.
+#[test]
+fn calls_without_lease_leave_denials() {
+    let node = leased_node(MINUTE);
+    assert!(node.is_allowed(18));
+    let mut calls = [(); 2].map(|()| Box::pin(node.all.spend("a", 1)));
+    assert!(calls.iter_mut().all(|call| poll(call.as_mut()).is_pending()));
+    node.store.run_all();
+    assert!(calls.iter_mut().all(|call| poll(call.as_mut()).is_ready()));
+    assert!(!now(node.all.spend("a", 1)).unwrap().allowed());
+}
+
+/// A call with a factor gives up no lease, so the node may deny it beside units that it holds.
+#[test]
+fn calls_with_factors_are_denied_beside_leases() {
+    let node = leased_node(MINUTE);
+    let factor = Factor::from_millionths(2_000_000);
+    let spend = || async { node.all.scaled(factor).spend("a", 10).await };
+    let asked = node.answer(spend()).unwrap();
+    assert!(!asked.allowed());
+    assert_eq!(now(spend()).unwrap(), asked);
+    assert_eq!(node.limiter.counters().store().unwrap().held_units, 8);
+}
+
+/// The gate leaves room for ids that were not denied.
+#[test]
+fn gate_is_told_of_denials() {
+    let node = node();
+    let told = || *node.store.was_denied.lock();
+    assert!(node.is_allowed(5) && !told() && !node.is_allowed(1) && !told());
+    node.hand.advance(MINUTE / 600);
+    assert!(!node.is_allowed(1) && told());
+    node.hand.advance(Duration::from_secs(1));
+    assert!(!node.is_allowed(1) && !told(), "a second later");
+}
+
 /// A shadow limit does not deny, and asks the store each time.
 #[test]
 fn limits_in_shadow_mode_keep_no_denial() {
