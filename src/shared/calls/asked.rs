@@ -223,7 +223,7 @@ impl AskedBatch {
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
         let passed = std::mem::take(&mut self.passed);
-        let answer = passed.noted(reply.await).map_err(|error| self.blamed(error));
+        let answer = passed.noted(reply.await);
         drop(passed);
         if let Ok(found) = &answer {
             self.note_answer(found);
@@ -270,15 +270,6 @@ impl AskedBatch {
             Some(_) if found.denied.is_some() => {}
             _ => self.members.iter().for_each(|member| denials.forget(&member.key)),
         }
-    }
-
-    /// Says of a call without an answer in time that it was one of a crowd, if the node has denied many others meanwhile.
-    fn blamed(&self, error: Error) -> Error {
-        let is_in_crowd = self
-            .denials()
-            .zip(self.keeping.as_ref())
-            .is_some_and(|(denials, keeping)| denials.is_in_crowd(&self.members, &keeping.marks));
-        if is_in_crowd { error.in_a_crowd() } else { error }
     }
 
     /// Decides a batch by the texts of an earlier denial, which deny it as well.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};
 use crate::shared::protocol::{Found, StoreMember};
-use crate::util::sync::{FigureUsize, Ordering, Switch};
+use crate::util::sync::{Ordering, Switch};
 
 /// The time for which a denial is kept, in ns.
 pub(crate) const KEPT_NS: u64 = 100_000_000;
@@ -25,8 +25,6 @@ const FIRST_NS: u64 = 2_000_000;
 const RENEWED_NS: u64 = KEPT_NS / 2;
 /// The time for which an id counts as denied lately.
 const LAST_NS: u64 = 1_000_000_000;
-/// The calls that a kept denial has denied beside one, from which that one may be late because of them.
-const CROWD: usize = 8;
 
 /// The places for texts. Buckets whose keys have the same place take it from each other.
 const PLACES: usize = 1 << 14;
@@ -38,11 +36,7 @@ pub(crate) struct Denials {
 }
 
 #[derive(Default)]
-struct Place {
-    state: RwLock<State>,
-    /// The calls that its texts have denied.
-    denied: FigureUsize,
-}
+struct Place(RwLock<State>);
 
 #[derive(Default)]
 struct State {
@@ -68,8 +62,8 @@ struct Kept {
     is_renewed: Switch,
 }
 
-/// What a call knows of its members' places when it is sent: for each the changes, and the calls that were denied.
-pub(crate) type Marks = SmallVec<[(u64, usize); 2]>;
+/// The changes of its members' places that a call knows of when it is sent.
+pub(crate) type Marks = SmallVec<[u64; 2]>;
 
 impl Kept {
     fn was_denied_lately(&self, now_ns: u64) -> bool {
@@ -87,11 +81,11 @@ impl Place {
     // No thread panics while it holds a lock.
 
     fn read<R>(&self, then: impl FnOnce(&State) -> R) -> Option<R> {
-        self.state.read().ok().map(|state| then(&state))
+        self.0.read().ok().map(|state| then(&state))
     }
 
     fn change(&self, then: impl FnOnce(&mut State)) {
-        if let Ok(mut state) = self.state.write() {
+        if let Ok(mut state) = self.0.write() {
             then(&mut state);
         }
     }
@@ -113,7 +107,7 @@ impl Denials {
         let mut texts: SmallVec<[(Arc<Kept>, u64); 2]> = SmallVec::new();
         for member in members {
             // No call waits for a thread that stands still: it asks the store.
-            let state = self.place(&member.key).state.try_read().ok()?;
+            let state = self.place(&member.key).0.try_read().ok()?;
             let kept = state.kept_of(&member.key)?.clone();
             let for_ns = now_ns.checked_sub(kept.sent_ns).filter(|&for_ns| for_ns < KEPT_NS)?;
             texts.push((kept, for_ns));
@@ -134,15 +128,12 @@ impl Denials {
             *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
         }
         found.denied = Some(denier(&found)?);
-        // Relaxed, here and below: they guard no other memory.
+        // Relaxed: it guards no other memory.
         let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
             *for_ns >= kept.renewed_ns && !kept.is_renewed.swap(true, Ordering::Relaxed)
         };
         if texts.iter().any(renews) {
             return None;
-        }
-        for member in members {
-            self.place(&member.key).denied.fetch_add(1, Ordering::Relaxed);
         }
         Some(found)
     }
@@ -151,23 +142,14 @@ impl Denials {
     pub(crate) fn marks(&self, members: &[StoreMember], now_ns: u64) -> (Marks, bool) {
         let (mut marks, mut was_denied) = (Marks::new(), false);
         for member in members {
-            let place = self.place(&member.key);
-            let changes = place.read(|state| {
+            let changes = self.place(&member.key).read(|state| {
                 let kept = state.kept_of(&member.key);
                 was_denied |= kept.is_some_and(|it| it.was_denied_lately(now_ns));
                 state.changes
             });
-            marks.push((changes.unwrap_or(0), place.denied.load(Ordering::Relaxed)));
+            marks.push(changes.unwrap_or(0));
         }
         (marks, was_denied)
-    }
-
-    /// Whether many calls of the same ids were denied by the node since a call was sent.
-    pub(crate) fn is_in_crowd(&self, members: &[StoreMember], marks: &Marks) -> bool {
-        members.iter().zip(marks).any(|(member, &(_, before))| {
-            let now = self.place(&member.key).denied.load(Ordering::Relaxed);
-            now.wrapping_sub(before) > CROWD
-        })
     }
 
     /// Keeps the texts of a batch that the store has denied, or those that an allowed one has left of buckets that have denied a call
@@ -179,7 +161,7 @@ impl Denials {
         marks: &Marks,
         (sent_ns, answered_ns): (u64, u64),
     ) {
-        for (at, (member, &(changes, _))) in members.iter().zip(marks).enumerate() {
+        for (at, (member, &changes)) in members.iter().zip(marks).enumerate() {
             let place = self.place(&member.key);
             let before = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
             let before = before.filter(|kept| kept.was_denied_lately(sent_ns));

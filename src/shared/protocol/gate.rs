@@ -6,9 +6,13 @@
 //! call of an id that was denied within the last second begins only while less than half of them are under way, so that a flood of
 //! many such ids leaves room as well.
 //!
-//! How many a node can ask in time depends on its processors, its server and the network. So the number falls with each call that has
-//! no answer in time, and grows again with those that have. It falls as well while a store is away, until the link to it pauses after
-//! 250 ms: a store that is slower than its callers looks the same, and answers in time again when fewer calls are under way.
+//! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
+//! no answer in time: by a quarter if others had one since it last fell, else by three quarters. It grows again with those that have.
+//!
+//! A call without an answer in time is denied for overload if many others came meanwhile, or were under way when it came. A store
+//! that stands still looks the same as one that is slower than its callers, but the slow one answers again when fewer calls are
+//! under way. The link to a store pauses after a second without an answer: in that time, a store answers the calls that had begun
+//! before the number fell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +27,16 @@ use crate::util::sync::{FigureUsize, Ordering};
 /// for both threads, and 16 us were measured on others.
 const A_CALL: Duration = Duration::from_micros(25);
 /// The bounds of the calls that may be under way at most.
-const MOST: [usize; 2] = [64, 8_192];
+const MOST: [usize; 2] = [64, 1_024];
 /// The calls that may always be under way.
-const FEWEST: usize = 16;
+const FEWEST: usize = 4;
 /// The answers in time after which one call more may be under way.
 const ANSWERS: usize = 8;
 /// The parts into which ids are divided by a hash.
 const PARTS: usize = 256;
 /// The share of a part: one in this number.
 const SHARE: usize = 4;
-/// The calls at once from which they may be late because of each other.
+/// The calls that may be there at once and make none late.
 const CROWD: usize = 8;
 
 /// The calls to a store that are under way.
@@ -41,21 +45,21 @@ pub(crate) struct Gate {
     most: usize,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// The calls that had begun when that number fell last.
+    /// The calls that had come when that number fell last.
     narrowed: FigureUsize,
-    /// The answers in time.
+    /// The answers in time, and their number then.
     answers: FigureUsize,
-    all: Calls,
+    answers_then: FigureUsize,
+    /// The calls that have ever come, those among them that were not let in.
+    came: FigureUsize,
+    under_way: Calls,
+    /// Those of each part of the ids.
     parts: Box<[Calls]>,
 }
 
-/// The calls of the node, or of a part of its ids.
+/// A number of calls that are under way.
 #[derive(Default)]
-struct Calls {
-    under_way: FigureUsize,
-    /// The calls that have ever begun.
-    begun: FigureUsize,
-}
+struct Calls(FigureUsize);
 
 /// A call that is under way until this is dropped.
 #[derive(Default)]
@@ -65,34 +69,27 @@ pub(crate) struct Passed {
 
 struct Counts {
     gate: Arc<Gate>,
-    /// The calls that had begun before this one and had ended.
+    /// The calls that had come before this one, and those of them that had ended.
+    before: usize,
     ended: usize,
-    /// The calls that had begun before this one, and the answers in time until then.
-    begun: usize,
-    answers: usize,
-    /// The part of each of the call's buckets, and the same of the part's calls.
-    parts: SmallVec<[(u8, usize); 2]>,
+    /// The part of each of the call's buckets.
+    parts: SmallVec<[u8; 8]>,
 }
 
 impl Calls {
-    /// Lets a call in, and returns the number of those that have ended; `None` if too many are under way.
+    /// Lets a call in, and returns the number of those beside it; `None` if they are too many.
     fn enter(&self, most: usize) -> Option<usize> {
         // Relaxed, here and below: the counts guard no other memory.
-        let beside = self.under_way.fetch_add(1, Ordering::Relaxed);
+        let beside = self.0.fetch_add(1, Ordering::Relaxed);
         if beside >= most {
             self.leave();
             return None;
         }
-        Some(self.begun.fetch_add(1, Ordering::Relaxed).wrapping_sub(beside))
+        Some(beside)
     }
 
     fn leave(&self) {
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Returns the calls that have been under way together with the one that got `ended`, itself among them.
-    fn beside(&self, ended: usize) -> usize {
-        self.begun.load(Ordering::Relaxed).wrapping_sub(ended)
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -107,7 +104,9 @@ impl Gate {
             allowed: FigureUsize::new(most),
             narrowed: FigureUsize::new(0),
             answers: FigureUsize::new(0),
-            all: Calls::default(),
+            answers_then: FigureUsize::new(0),
+            came: FigureUsize::new(0),
+            under_way: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
@@ -119,17 +118,19 @@ impl Gate {
         keys: impl Iterator<Item = &'k str>,
         was_denied: bool,
     ) -> Option<Passed> {
+        let before = self.came.fetch_add(1, Ordering::Relaxed);
         let allowed = self.allowed.load(Ordering::Relaxed);
-        let begun = self.all.begun.load(Ordering::Relaxed);
-        let ended = self.all.enter(if was_denied { allowed / 2 } else { allowed })?;
-        let answers = self.answers.load(Ordering::Relaxed);
+        let beside = self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
+        let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
-        let mut passed =
-            Counts { gate: self.clone(), parts: SmallVec::new(), ended, begun, answers };
+        let mut passed = Counts { gate: self.clone(), before, ended, parts: SmallVec::new() };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
-            let ended = self.parts[usize::from(part)].enter(allowed / SHARE)?;
-            passed.parts.push((part, ended));
+            // Two buckets of a batch in one part have one place.
+            if !passed.parts.contains(&part) {
+                self.parts[usize::from(part)].enter(allowed / SHARE)?;
+                passed.parts.push(part);
+            }
         }
         Some(Passed { counts: Some(passed) })
     }
@@ -144,29 +145,27 @@ impl Gate {
         }
     }
 
-    /// Notes that a call had no answer in time. Those that were under way with it say the same, and count as one. A call beside few
-    /// others is not late because of them.
+    /// Notes that a call had no answer in time because of others. Those that were under way with it say the same, and count as one.
     fn narrow(&self, call: &Counts) {
-        let beside = self.all.beside(call.ended);
-        if beside <= CROWD {
-            return;
-        }
         let narrowed = self.narrowed.load(Ordering::Relaxed);
-        let begun = self.all.begun.load(Ordering::Relaxed);
-        let is_new = call.begun.wrapping_sub(narrowed) <= usize::MAX / 2;
-        let is_first = || {
-            let swap = (Ordering::Relaxed, Ordering::Relaxed);
-            self.narrowed.compare_exchange(narrowed, begun, swap.0, swap.1).is_ok()
-        };
-        if is_new && is_first() {
-            let allowed = self.allowed.load(Ordering::Relaxed).min(beside);
-            self.allowed.store((allowed * 3 / 4).max(FEWEST), Ordering::Relaxed);
+        let is_new = call.before.wrapping_sub(narrowed) <= usize::MAX / 2;
+        let came = self.came.load(Ordering::Relaxed);
+        let swap =
+            || self.narrowed.compare_exchange(narrowed, came, Ordering::Relaxed, Ordering::Relaxed);
+        if is_new && swap().is_ok() {
+            let under_way = self.under_way.0.load(Ordering::Relaxed);
+            let allowed = self.allowed.load(Ordering::Relaxed).min(under_way);
+            let answers = self.answers.load(Ordering::Relaxed);
+            let is_answering = self.answers_then.swap(answers, Ordering::Relaxed) != answers;
+            let allowed = if is_answering { allowed * 3 / 4 } else { allowed / 4 };
+            self.allowed.store(allowed.max(FEWEST), Ordering::Relaxed);
         }
     }
 }
 
 impl Passed {
     /// Notes the answer of a call. Says of one without an answer in time that it was one of a crowd, if it was: then it is no outage.
+    /// Otherwise a flood could bring about what `on_error: allow` admits.
     pub(crate) fn noted<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         let Some(call) = &self.counts else { return answer };
         match answer {
@@ -175,10 +174,9 @@ impl Passed {
                 Ok(answer)
             }
             // A call that was not sent has waited too long in the node.
-            Err(error) if error.is_late() || error.is_unsent() => {
-                let is_in_crowd = call.is_in_crowd();
+            Err(error) if (error.is_late() || error.is_unsent()) && call.is_in_crowd() => {
                 call.gate.narrow(call);
-                Err(if is_in_crowd { error.in_a_crowd() } else { error })
+                Err(error.in_a_crowd())
             }
             error => error,
         }
@@ -186,23 +184,20 @@ impl Passed {
 }
 
 impl Counts {
-    /// Whether many calls of its id were under way with it; or many of any ids, of which the store has answered one in time. Otherwise
-    /// a flood could bring about what `on_error: allow` admits. The first call of a crowd begins alone, and the last to end ends
-    /// alone, and they may be the same. So it counts the calls that were under way at any time of this one.
+    /// Whether many calls were there at any time of this one, itself among them: under way, or not let in. The first call of a crowd
+    /// begins alone, and the last to end ends alone, and they may be the same.
     fn is_in_crowd(&self) -> bool {
-        let Counts { gate, ended, answers, parts, .. } = self;
-        let of = |&(part, ended): &(u8, usize)| gate.parts[usize::from(part)].beside(ended);
-        let is_answering = gate.answers.load(Ordering::Relaxed) != *answers;
-        (is_answering && gate.all.beside(*ended) > CROWD) || parts.iter().any(|it| of(it) > CROWD)
+        let came = self.gate.came.load(Ordering::Relaxed);
+        came.wrapping_sub(self.ended) > CROWD
     }
 }
 
 impl Drop for Counts {
     fn drop(&mut self) {
-        for &(part, _) in &self.parts {
+        for &part in &self.parts {
             self.gate.parts[usize::from(part)].leave();
         }
-        self.gate.all.leave();
+        self.gate.under_way.leave();
     }
 }
 
@@ -223,12 +218,13 @@ mod tests {
         Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
     }
 
-    /// Calls that are late together count once, and each round takes a quarter.
+    /// Calls that are late together count once. The first round leaves three quarters if the store has answered before.
     #[test]
     fn late_calls_narrow_the_gate() {
         let gate = wide();
         let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-        for expected in [300, 225, 168, 126, 94, 70, 52, 39, 29, 21, 16, 16] {
+        pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
+        for expected in [300, 75, 18, 4, 4] {
             let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
             assert!(calls.iter().all(|call| call.noted(late()).is_err()));
             assert_eq!(gate.allowed.load(Ordering::Relaxed), expected);
@@ -236,7 +232,17 @@ mod tests {
         for _ in 0..10 * ANSWERS {
             pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
         }
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 26);
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), 14);
+    }
+
+    /// A gate that is wider than its crowd narrows to a quarter of the crowd.
+    #[test]
+    fn few_late_calls_narrow_a_wide_gate() {
+        let gate = wide();
+        let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
+        let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
+        assert!(calls.iter().all(|call| call.noted(late()).is_err()));
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), 5);
     }
 
     #[test]
@@ -248,17 +254,27 @@ mod tests {
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
     }
 
-    /// Late calls of many ids are a crowd if the store has answered one of them.
+    /// Calls that are not let in are of the crowd.
     #[test]
-    fn store_that_answers_is_not_away() {
-        for (ids, answers, is_crowded) in [(9, 1, true), (8, 1, false), (40, 0, false)] {
+    fn late_call_beside_refused_ones_is_of_a_crowd() {
+        for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
             let gate = wide();
-            let ids: Vec<_> = (0..ids).map(|id| id.to_string()).collect();
-            let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
-            calls[1..=answers].iter().for_each(|call| call.noted(Ok(())).unwrap());
-            let error = calls[0].noted(late()).unwrap_err();
-            assert_eq!(error.is_store_overload(), is_crowded);
+            gate.allowed.store(FEWEST, Ordering::Relaxed);
+            let first = pass(&gate, &["hot"]).unwrap();
+            assert!((0..beside).all(|_| pass(&gate, &["hot"]).is_none()));
+            assert_eq!(first.noted(late()).unwrap_err().is_store_overload(), is_crowded);
         }
+    }
+
+    /// Otherwise its calls would never pass.
+    #[test]
+    fn buckets_of_one_part_have_one_place() {
+        let gate = wide();
+        gate.allowed.store(FEWEST, Ordering::Relaxed);
+        let passed = pass(&gate, &["a", "a", "a"]).unwrap();
+        assert!(pass(&gate, &["a"]).is_none());
+        drop(passed);
+        assert!(pass(&gate, &["a"]).is_some());
     }
 
     #[test]
@@ -290,28 +306,28 @@ mod tests {
     #[test]
     fn counts_come_back_to_zero() {
         let gate = Arc::new(Gate::new(Duration::ZERO));
-        // An id of the same part would count twice there.
-        let part = |id: &str| gate.hasher.hash_one(id) as u8;
-        let ids = (0..1_000).map(|id| id.to_string()).filter(|id| part(id) != part("a"));
+        let ids = (0..1_000).map(|id| id.to_string());
         let passed: Vec<_> = ids.filter_map(|id| pass(&gate, &[&id, "a"])).collect();
         assert_eq!(passed.len(), MOST[0] / SHARE);
         drop(passed);
-        let under_way = |calls: &Calls| calls.under_way.load(Ordering::Relaxed);
-        assert_eq!(under_way(&gate.all), 0);
+        let under_way = |calls: &Calls| calls.0.load(Ordering::Relaxed);
+        assert_eq!(under_way(&gate.under_way), 0);
         assert!(gate.parts.iter().all(|part| under_way(part) == 0));
     }
 
-    /// The first call of a crowd began alone, and ends when all others have ended.
+    /// The first call of a crowd began alone, and ends when all others have ended; the last one began beside them all.
     #[test]
     fn first_and_last_call_is_of_crowd() {
         for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
-            let gate = Arc::new(Gate::new(Duration::from_millis(10)));
-            let first = pass(&gate, &["hot"]).unwrap();
-            let others: Vec<_> = (0..beside).map(|_| pass(&gate, &["hot"]).unwrap()).collect();
+            let gate = wide();
+            let first = pass(&gate, &["a"]).unwrap();
+            let others: Vec<_> = (1..beside).map(|_| pass(&gate, &["a"]).unwrap()).collect();
+            let last = pass(&gate, &["b"]).unwrap();
             drop(others);
-            assert_eq!(first.counts.as_ref().unwrap().is_in_crowd(), is_crowded);
-            drop(first);
-            assert!(!pass(&gate, &["hot"]).unwrap().counts.unwrap().is_in_crowd());
+            for call in [first, last] {
+                assert_eq!(call.counts.as_ref().unwrap().is_in_crowd(), is_crowded);
+            }
+            assert!(!pass(&gate, &["a"]).unwrap().counts.unwrap().is_in_crowd());
         }
     }
 }

@@ -25,10 +25,10 @@ use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
 
-/// The failures in a row after which calls are refused for a time, and the least time from the first of them: a node that gets
-/// little processor time is late again and again, and its server is there.
+/// The failures in a row after which calls are refused for a time, and the least time from the first of them. In that time, a server
+/// that a node has asked more than it can answer comes to the calls of a narrower gate.
 const MAX_FAILURES: u32 = 5;
-const FAILS_FOR: Duration = Duration::from_millis(250);
+const FAILS_FOR: Duration = Duration::from_secs(1);
 /// The time for which calls are refused, and the longest time between two attempts to connect.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.

@@ -155,24 +155,6 @@ fn floods_by_threads_ask_rarely() {
     assert!(store.calls() < 60, "{} calls to the store", store.calls());
 }
 
-/// A call without an answer in time is no outage, if the node has denied many others of its id meanwhile.
-#[test]
-fn late_call_beside_kept_denials_is_no_outage() {
-    for (beside, is_outage) in [(9, false), (8, true)] {
-        let node = node_of(exact().on_error(OnError::Deny));
-        assert!(node.is_allowed(5) && !node.is_allowed(1));
-        node.hand.advance(50 * MS);
-        *node.store.fails.lock() = Some(Error::new(ErrorKind::StoreLate, "planted"));
-        let mut renews = Box::pin(node.all.spend("a", 1));
-        assert!(poll(renews.as_mut()).is_pending());
-        assert!((0..beside).all(|_| !now(node.all.spend("a", 1)).unwrap().allowed()));
-        node.store.run_all();
-        let Poll::Ready(Ok(late)) = poll(renews.as_mut()) else { panic!("answered") };
-        assert_eq!((late.allowed(), late.overloaded()), (false, !is_outage));
-        assert_eq!(node.limiter.counters().store().unwrap().outages, u64::from(is_outage));
-    }
-}
-
 #[test]
 fn changes_of_other_nodes_are_seen_later() {
     let node = node();

@@ -151,7 +151,7 @@ fn a_server_without_answers_is_left_alone() {
     let mute = Mute::start(Seen::default(), Duration::from_millis(30));
     mute.until_refused();
     let before = mute.scripts();
-    assert!((5..=10).contains(&before), "asked {before} times");
+    assert!((5..=40).contains(&before), "asked {before} times");
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(500) {
         assert!(!mute.is_answered());
@@ -300,7 +300,7 @@ fn failures_are_counted_by_their_kind() {
     mute.until_refused();
     let figures = mute.store.figures().unwrap();
     let StoreErrors { timeout, paused, .. } = figures.errors();
-    assert!((5..=10).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
+    assert!((5..=40).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
     // A loaded machine may also be too late for some.
     assert!(figures.calls() >= timeout);
     assert!(figures.is_paused());
@@ -419,17 +419,23 @@ fn a_silent_connection_between_calls_is_replaced() {
     assert_eq!(mute.seen.lock().connections, 2, "a connection that answers stays");
 }
 
-/// Calls on the silent connection begin a pause while the first attempt to make another one gets no answer.
+/// Calls on the silent connection begin a pause while attempts to make another one get no answer.
 #[test]
 fn a_replaced_connection_is_lost_once() {
     let answering = Seen { answers: true, ..Seen::default() };
     let mute = Mute::start(answering, Duration::from_millis(30));
-    mute.seen.lock().dropped = 2;
+    mute.seen.lock().dropped = usize::MAX;
     wait_until("attempted", || mute.seen.lock().connections == 2);
-    mute.until_refused();
-    wait_until("connected again", || mute.seen.lock().connections == 3);
+    wait_until("paused", || {
+        assert!(!mute.is_answered());
+        mute.store.figures().unwrap().is_paused()
+    });
+    mute.seen.lock().dropped = 0;
     wait_until("answered", || mute.is_answered());
-    assert_eq!(mute.seen.lock().connections, 3);
+    let connections = mute.seen.lock().connections;
+    std::thread::sleep(2 * PAUSE);
+    assert!(mute.is_answered());
+    assert_eq!(mute.seen.lock().connections, connections);
 }
 
 /// A new connection while nothing is asked does not end the pause, nor does an answer that is none to a call.
