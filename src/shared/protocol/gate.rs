@@ -256,7 +256,7 @@ mod tests {
 
     /// Calls that are not let in are of the crowd.
     #[test]
-    fn late_call_beside_refused_ones_is_of_a_crowd() {
+    fn late_call_beside_refused_ones_is_overload() {
         for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
             let gate = wide();
             gate.allowed.store(FEWEST, Ordering::Relaxed);
