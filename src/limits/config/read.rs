@@ -18,8 +18,8 @@ const LISTED_MAX: usize = 20;
 /// Reads the limits of a section: the entries of a [file](Limits#limits-from-yaml), in a map or in a list of maps. In a
 /// map, defaults are read before overrides, because not every format keeps the order.
 ///
-/// The rules and the messages are those of files, without lines. What a reader of YAML does not pass on cannot be
-/// checked: whether a text is in quotes, on one line, or an alias. The whole section is in memory while it is read;
+/// The rules and the messages are those of files, without lines. A reader of YAML does not tell how a text was written, so
+/// three rules of files do not apply: those about quotes, about texts of several lines, and about aliases. The whole section is in memory while it is read;
 /// [`Limits::from_yaml_files`] is for files with a million overrides.
 ///
 /// # Errors

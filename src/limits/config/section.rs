@@ -38,7 +38,7 @@ impl Given<'_> {
         parse_duration(&self.0.text).map(Duration::from_nanos)
     }
 
-    /// Returns the value of a name.
+    /// Returns the value that a name stands for.
     pub(crate) fn named<T: Copy>(&self, values: &[(&str, T)]) -> Result<T, String> {
         named(&self.0.text, values)
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::reserved;
 use super::{Origin, Scratch};
 
-/// Parses an address by the rules for its origin. An error says what the text must be.
+/// Parses an address. An id of a file and one of a call have different rules. An error says what the text must be.
 pub(super) fn parse(text: &str, origin: Origin) -> Result<IpAddr, String> {
     let given: IpAddr = text.parse().map_err(|_| match text.contains('%') {
         true => String::from("must be an IP address without a zone"),

@@ -7,10 +7,10 @@ use crate::limits::{IdFormat, format};
 /// The most entries that are shown beside the one that applies.
 pub(super) const NEAR_MAX: usize = 8;
 
-/// The fewest characters of an id that is compared for a slip: shorter ids differ in one place from many others.
+/// The fewest characters of an id that is compared for a typing error. Shorter ids differ in one character from many others.
 const SLIP_MIN_CHARS: usize = 3;
 
-/// The most overrides that are held before only the most similar are kept.
+/// The number of similar overrides at which all but the most similar are dropped.
 const HELD_MAX: usize = 8 * NEAR_MAX;
 
 /// Finds overrides of similar ids, at most `count`: the most similar first, and equally similar ones in the order of
@@ -96,7 +96,7 @@ impl<'a> ComparedId<'a> {
     }
 
     fn compare(&self, other: &ComparedId<'_>) -> Option<WhyNot> {
-        // Ids of two accounts are similar only if one may be a slip for the other.
+        // Ids of two accounts are similar only if one number may be a typing error for the other.
         let is_same_account = self.account == other.account;
         if is_same_account && let Some(why) = self.compare_parts(other) {
             return Some(why);
