@@ -67,11 +67,9 @@ pub(super) fn admit(
     member: &StoreMember,
     step: &Step,
 ) -> Result<Passed, Error> {
-    match step {
-        Step::SpendUpTo { .. } | Step::Reserve { .. } => {
-            store.admit(&mut iter::once(&*member.key), false)
-        }
-        _ => Ok(Passed::default()),
+    match step.spends() {
+        true => store.admit(&mut iter::once(&*member.key), false),
+        false => Ok(Passed::default()),
     }
 }
 

@@ -85,6 +85,11 @@ impl Stepped {
 }
 
 impl Step {
+    /// Whether the step admits units now or later, so that a flood of it is bounded by the [gate](super::gate).
+    pub(crate) fn spends(&self) -> bool {
+        matches!(self, Step::SpendUpTo { .. } | Step::Reserve { .. })
+    }
+
     /// Returns the limit by which the step counts: what is returned of a charge, and a reservation, by the one without a factor.
     pub(crate) fn limit<'m>(&self, member: &'m StoreMember) -> &'m Limit {
         match self {

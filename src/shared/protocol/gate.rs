@@ -7,7 +7,8 @@
 //! many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
-//! no answer in time: by a quarter if others had one since it last fell, else by three quarters. It grows again with those that have.
+//! no answer in time: by a quarter if others had one since it last fell, else by three quarters. It grows again with those that have,
+//! and is whole when it has not fallen for half a second: callers that come together, and seldom, would widen it slowly.
 //!
 //! A call without an answer in time is denied for overload if many others came meanwhile, or were under way when it came. A store
 //! that stands still looks the same as one that is slower than its callers, but the slow one answers again when fewer calls are
@@ -15,7 +16,7 @@
 //! before the number fell.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 use smallvec::SmallVec;
@@ -30,6 +31,8 @@ const A_CALL: Duration = Duration::from_micros(25);
 const MOST: [usize; 2] = [64, 1_024];
 /// The calls that may always be under way.
 const FEWEST: usize = 4;
+/// The time without a late call after which as many as possible may be under way.
+const WHOLE_AFTER_MS: usize = 500;
 /// The answers in time after which one call more may be under way.
 const ANSWERS: usize = 8;
 /// The parts into which ids are divided by a hash.
@@ -45,8 +48,10 @@ pub(crate) struct Gate {
     most: usize,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// The calls that had come when that number fell last.
+    /// The calls that had come when that number fell last, and the time then, in ms since the gate was made.
     narrowed: FigureUsize,
+    narrowed_ms: FigureUsize,
+    made: Instant,
     /// The answers in time, and their number then.
     answers: FigureUsize,
     answers_then: FigureUsize,
@@ -103,6 +108,8 @@ impl Gate {
             most,
             allowed: FigureUsize::new(most),
             narrowed: FigureUsize::new(0),
+            narrowed_ms: FigureUsize::new(0),
+            made: Instant::now(),
             answers: FigureUsize::new(0),
             answers_then: FigureUsize::new(0),
             came: FigureUsize::new(0),
@@ -119,7 +126,7 @@ impl Gate {
         was_denied: bool,
     ) -> Option<Passed> {
         let before = self.came.fetch_add(1, Ordering::Relaxed);
-        let allowed = self.allowed.load(Ordering::Relaxed);
+        let allowed = self.allowed_at(self.now_ms());
         let beside = self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
         let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
@@ -137,6 +144,21 @@ impl Gate {
 }
 
 impl Gate {
+    /// Returns the number of calls that may be under way.
+    fn allowed_at(&self, now_ms: usize) -> usize {
+        let allowed = self.allowed.load(Ordering::Relaxed);
+        let whole_at_ms = self.narrowed_ms.load(Ordering::Relaxed) + WHOLE_AFTER_MS;
+        if allowed < self.most && now_ms >= whole_at_ms {
+            self.allowed.store(self.most, Ordering::Relaxed);
+            return self.most;
+        }
+        allowed
+    }
+
+    fn now_ms(&self) -> usize {
+        self.made.elapsed().as_millis() as usize
+    }
+
     /// Notes that a call has its answer in time.
     fn widen(&self) {
         let answers = self.answers.fetch_add(1, Ordering::Relaxed);
@@ -158,6 +180,7 @@ impl Gate {
             let answers = self.answers.load(Ordering::Relaxed);
             let is_answering = self.answers_then.swap(answers, Ordering::Relaxed) != answers;
             let allowed = if is_answering { allowed * 3 / 4 } else { allowed / 4 };
+            self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
             self.allowed.store(allowed.max(FEWEST), Ordering::Relaxed);
         }
     }
@@ -233,6 +256,17 @@ mod tests {
             pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
         }
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 14);
+    }
+
+    #[test]
+    fn gate_is_whole_when_none_was_late_for_a_time() {
+        let mut gate = Gate::new(Duration::from_millis(10));
+        gate.made -= Duration::from_secs(10);
+        for (narrowed_ms, expected) in [(9_501, FEWEST), (9_500, 400)] {
+            gate.allowed.store(FEWEST, Ordering::Relaxed);
+            gate.narrowed_ms.store(narrowed_ms, Ordering::Relaxed);
+            assert_eq!(gate.allowed_at(10_000), expected);
+        }
     }
 
     /// A gate that is wider than its crowd narrows to a quarter of the crowd.

@@ -1,8 +1,7 @@
 //! Decides calls for shared limits while the store does not answer, by each limit's own policy.
 //!
 //! An outage of a node begins with the first call that the store does not decide, and ends with the first answer that comes
-//! some seconds after the last such call. A
-//! limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
+//! some seconds after the last such call. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
 //! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets the units that it has admitted.
@@ -56,6 +55,8 @@ struct State {
     /// The time for which limits have allowed all calls. It refills as fast as time passes with the store, so that a store
     /// that fails again and again does not allow them for ever.
     allowed_ns: u64,
+    /// The time with the store before this outage.
+    answered_ns: u64,
     /// A bucket that is not here was empty at the beginning.
     buckets: HashMap<Box<str>, OutageBucket>,
     /// What this and earlier outages have admitted, and the store does not know yet.
@@ -67,7 +68,8 @@ impl State {
     fn begin(&mut self, now_ns: u64) -> u64 {
         self.failed_ns = self.failed_ns.max(now_ns);
         *self.began_ns.get_or_insert_with(|| {
-            self.allowed_ns = self.allowed_ns.saturating_sub(now_ns.saturating_sub(self.ended_ns));
+            self.answered_ns = now_ns.saturating_sub(self.ended_ns);
+            self.allowed_ns = self.allowed_ns.saturating_sub(self.answered_ns);
             self.buckets.clear();
             self.count += 1;
             now_ns
@@ -111,8 +113,10 @@ impl State {
     }
 
     fn is_allowing(&self, time: Duration, began_ns: u64, now_ns: u64) -> bool {
-        let passed_ns = now_ns.saturating_sub(began_ns);
-        self.allowed_ns.saturating_add(passed_ns) < saturating_ns(time)
+        let (passed_ns, time_ns) = (now_ns.saturating_sub(began_ns), saturating_ns(time));
+        // However long outages were, a limit's time is whole after as long with the store.
+        let used_ns = if self.answered_ns >= time_ns { 0 } else { self.allowed_ns };
+        used_ns.saturating_add(passed_ns) < time_ns
     }
 
     /// Forgets buckets that are full, each time the map has doubled. One that is forgotten is full again if it is asked for:
@@ -353,6 +357,20 @@ mod tests {
         outage.begin(136 * S);
         outage.end(|| 141 * S);
         assert!(spend(142) && spend(153) && !spend(154));
+    }
+
+    /// Of a long outage a short time was used.
+    #[test]
+    fn time_is_whole_after_as_long_with_the_store() {
+        for (answered_s, is_whole) in [(30, true), (29, false)] {
+            let outage = Outage::default();
+            let one = member("a", &limits()[0], 20);
+            let allow = Policy::Allow(Duration::from_secs(30), tenth());
+            let spend = |now_s: u64| is_allowed(&outage, &one, allow, now_s * S);
+            assert!(spend(100) && !spend(1_000));
+            assert!(outage.end(|| (1_000 + answered_s) * S).is_some());
+            assert_eq!(spend(1_000 + answered_s), is_whole);
+        }
     }
 
     #[test]

@@ -6,16 +6,11 @@ use super::servers::Servers;
 use crate::error::Error;
 use crate::shared::protocol::{Changed, Found};
 
-/// Reads the answer of a charge; `None` if the script for plain gcra buckets leaves it to the general one.
-pub(super) fn found(
-    servers: &Servers,
-    members: usize,
-    value: Value,
-) -> Result<Option<Found>, Error> {
+/// Reads the answer of a charge.
+pub(super) fn found(servers: &Servers, members: usize, value: Value) -> Result<Found, Error> {
     let parts = match value {
-        Value::BulkString(text) if text == b"general" => return Ok(None),
         Value::BulkString(text) => {
-            return found_plain(members, &text).map(Some).ok_or_else(|| servers.unknown_answer());
+            return found_plain(members, &text).ok_or_else(|| servers.unknown_answer());
         }
         Value::Array(parts) if [members + 3, 2 * members + 3].contains(&parts.len()) => parts,
         _ => return Err(servers.unknown_answer()),
@@ -43,7 +38,7 @@ pub(super) fn found(
             times: Vec::new(),
         })
     };
-    read(parts).map(Some).ok_or_else(|| servers.unknown_answer())
+    read(parts).ok_or_else(|| servers.unknown_answer())
 }
 
 /// Reads the answer of the script for plain gcra buckets.

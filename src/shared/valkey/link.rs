@@ -293,7 +293,7 @@ impl Link {
         if began >= deadline {
             self.figures.count_error(StoreFault::Timeout);
             let text = "no time is left to ask it: nothing is charged there";
-            return Err(self.error(ErrorKind::StoreOutage, text).into());
+            return Err(self.error(ErrorKind::StoreLate, text).into());
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
@@ -38,6 +38,11 @@ use crate::shared::store_figures::StoreFigures;
 use crate::util::lock::Mutex;
 use script::Scripts;
 use servers::Servers;
+
+/// The changes of buckets that are sent at once, other than spends, which the gate counts.
+const TURNS: usize = 16;
+/// The longest time for which such a change waits for its turn: enough for some 10,000 of them at once.
+const TURN_WITHIN: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -92,7 +97,8 @@ impl ValkeyStore {
             }
             return Err(failed(error));
         }
-        let asker = Asker { servers, scripts: Arc::new(scripts) };
+        let turns = Arc::new(Semaphore::new(TURNS));
+        let asker = Asker { servers, scripts: Arc::new(scripts), turns };
         Ok(ValkeyStore {
             asker,
             gate: Arc::new(Gate::new(options.answers_within())),
@@ -115,6 +121,7 @@ impl Drop for ValkeyStore {
 struct Asker {
     servers: Arc<Servers>,
     scripts: Arc<Scripts>,
+    turns: Arc<Semaphore>,
 }
 
 impl Asker {
@@ -131,29 +138,29 @@ impl Asker {
         }
     }
 
-    /// Charges a batch whose buckets are in one slot: by the short script for plain gcra buckets if it fits the batch and the
-    /// buckets' texts, else by the general script.
+    /// Charges a batch whose buckets are in one slot: by the quick script for plain gcra buckets if it fits the batch.
     async fn charge_in_slot(
         &self,
         members: &[StoreMember],
         deadline: Instant,
     ) -> Result<Found, Error> {
-        let Asker { servers, scripts } = self;
+        let Asker { servers, scripts, .. } = self;
         let key = members.first().map_or("", |member| &member.key);
-        if let Some(call) = scripts.charge_gcra(members)
-            && let Some(found) =
-                answer::found(servers, members.len(), servers.ask(key, &call, deadline).await?)?
-        {
-            return Ok(found);
-        }
-        let value = servers.ask(key, &scripts.charge(members), deadline).await?;
-        let found = answer::found(servers, members.len(), value)?;
-        found.ok_or_else(|| servers.unknown_answer())
+        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
+        answer::found(servers, members.len(), servers.ask(key, &call, deadline).await?)
     }
 
     async fn change(&self, changes: &[BucketChange], called: Instant) -> Result<Changed, Error> {
         let servers = &self.servers;
-        let deadline = servers.begin(called).await?;
+        let turn = match changes.iter().all(|change| change.step.spends()) {
+            true => None,
+            false => {
+                let turn = timeout_at(called + TURN_WITHIN, self.turns.acquire()).await;
+                Some(turn.map_err(|_| servers.overload("the call was not sent"))?)
+            }
+        };
+        let begun = if turn.is_some() { Instant::now() } else { called };
+        let deadline = servers.begin(begun).await?;
         if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
             return Err(servers.several_slots());
         }
@@ -166,7 +173,7 @@ impl Asker {
         changes: &[BucketChange],
         deadline: Instant,
     ) -> Result<Changed, Error> {
-        let Asker { servers, scripts } = self;
+        let Asker { servers, scripts, .. } = self;
         let key = changes.first().map_or("", |change| &change.member.key);
         let value = servers.ask(key, &scripts.change(changes), deadline).await?;
         answer::changed(servers, changes.len(), value)

@@ -113,7 +113,13 @@ impl Scripts {
         };
         Scripts {
             charge: script(concat!(include_str!("bucket.lua"), "\n", include_str!("charge.lua"))),
-            charge_gcra: script(include_str!("charge_gcra.lua")),
+            charge_gcra: script(concat!(
+                include_str!("charge_gcra.lua"),
+                "\n",
+                include_str!("bucket.lua"),
+                "\n",
+                include_str!("charge.lua")
+            )),
             change: script(concat!(include_str!("bucket.lua"), "\n", include_str!("change.lua"))),
         }
     }
@@ -151,11 +157,14 @@ impl Scripts {
         let mut call = ScriptCall::new(&self.charge_gcra);
         for member in members {
             let gcra = member.limit.rule().gcra()?;
+            // The units of leases have no factor.
+            let leased = member.own_limit().rule().gcra()?;
             let is_plain = member.mode == SharedMode::CheckAndSpend
                 && member.cost > 0
                 && member.keep_ms == 0
                 && member.lease.is_none()
-                && gcra.burst_offset_ns() < MAX_GCRA_NS;
+                && gcra.burst_offset_ns() < MAX_GCRA_NS
+                && leased.emission_interval_ns() < MAX_GCRA_NS;
             if !is_plain {
                 return None;
             }
@@ -163,6 +172,8 @@ impl Scripts {
             // At most the burst offset, because the cost is at most the burst.
             call.number(gcra.emission_interval_ns() * member.cost);
             call.number(gcra.burst_offset_ns());
+            call.number(leased.emission_interval_ns());
+            call.number(leased.burst());
         }
         Some(call)
     }

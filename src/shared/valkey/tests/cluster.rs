@@ -83,14 +83,14 @@ fn batches_over_slots_charge_all_or_none() {
     });
 }
 
-/// Makes scripts that have `to` in place of `from`, which is in one of them once.
+/// Makes scripts that have `to` in place of `from`, which is in charge.lua once: two of them have it.
 fn scripts_with(from: &str, to: &str) -> Scripts {
     let places = Cell::new(0);
     let scripts = Scripts::from(|text| {
         places.set(places.get() + text.matches(from).count());
         text.replace(from, to)
     });
-    assert_eq!(places.get(), 1, "{from:?}");
+    assert_eq!(places.get(), 2, "{from:?}");
     scripts
 }
 

@@ -218,3 +218,54 @@ fn late_calls_are_not_sent() {
         assert_eq!((figures.calls(), figures.errors().overload), (calls, 1));
     });
 }
+
+/// A second question of one call finds no time left. That is the same as a late answer: a flood could bring it about.
+#[test]
+fn second_question_without_time_is_late() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let store = ValkeyStore::start(&options(&server)).unwrap();
+        wait_until_connected(&store);
+        let (asker, members) = (store.asker.clone(), [member("a", &secondly(5, 1), 1)]);
+        let now = tokio::time::Instant::now();
+        let asked = async move { asker.charge_in_slot(&members, now).await };
+        let error = run(&store, asked).unwrap_err();
+        assert!(error.is_late() && !error.is_unsent(), "{error}");
+    });
+}
+
+/// It took two questions, so that a slow network made an outage of each of its calls.
+#[test]
+fn blocked_id_takes_one_question() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limiter = node(&server, "shared: exact");
+        let clients = limiter.shared("PerClient").unwrap();
+        assert!(block_on(clients.spend("first", 1)).unwrap().allowed());
+        block_on(clients.block("client", Duration::from_secs(60))).unwrap();
+        let calls = limiter.counters().store().unwrap().calls;
+        assert!(block_on(clients.spend("client", 1)).unwrap().blocked());
+        assert_eq!(limiter.counters().store().unwrap().calls, calls + 1);
+    });
+}
+
+/// Of 1,000 at once most had no answer in time: their units stayed charged, and an outage began.
+#[test]
+fn crowds_of_returns_wait_for_their_turn() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limiter = node(&server, "shared: exact");
+        let clients = limiter.shared("PerClient").unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let tasks: Vec<_> = (0..1_000)
+            .map(|id| {
+                let clients = clients.clone();
+                runtime.spawn(async move { clients.refund(&format!("client{}", id % 50), 1).await })
+            })
+            .collect();
+        for task in tasks {
+            assert!(runtime.block_on(task).unwrap().is_ok());
+        }
+        assert_eq!(limiter.counters().store().unwrap().outages, 0);
+    });
+}

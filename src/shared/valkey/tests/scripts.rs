@@ -147,6 +147,8 @@ struct Seen {
     steps: BTreeMap<&'static str, u64>,
     /// Batches for the script that has only plain gcra.
     plain: u64,
+    /// Those of them of which a text had a block or a lease.
+    plain_with_block: u64,
 }
 
 impl World {
@@ -300,7 +302,10 @@ impl World {
             self.disturb(member);
         }
         let before: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
-        self.seen.plain += u64::from(self.scripts.charge_gcra(&members).is_some());
+        let is_plain = self.scripts.charge_gcra(&members).is_some();
+        self.seen.plain += u64::from(is_plain);
+        let has_block = |text: &Stored| text.as_ref().is_some_and(|text| text.contains(&b'|'));
+        self.seen.plain_with_block += u64::from(is_plain && before.iter().any(has_block));
         let found = charge(&self.store, &members).unwrap();
         let after: Vec<_> = members.iter().map(|member| self.text(&member.key)).collect();
         let unix_ns = self.unix_ns / 1_000 * 1_000;
@@ -468,7 +473,8 @@ fn scripts_decide_and_write_as_the_rules() {
             && seen.leased > 40
             && seen.unreadable > 20
             && seen.blocked > 20
-            && seen.plain > 150;
+            && seen.plain > 150
+            && seen.plain_with_block > 20;
         assert!(is_met, "{seen:?}");
         println!("{:?}", world.seen);
     });
