@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_is_whole_when_none_was_late_for_a_time() {
+    fn gate_is_whole_after_a_time() {
         let mut gate = Gate::new(Duration::from_millis(10));
         gate.made -= Duration::from_secs(10);
         for (narrowed_ms, expected) in [(9_501, FEWEST), (9_500, 400)] {

@@ -361,7 +361,7 @@ mod tests {
 
     /// Of a long outage a short time was used.
     #[test]
-    fn time_is_whole_after_as_long_with_the_store() {
+    fn time_is_whole_after_as_long() {
         for (answered_s, is_whole) in [(30, true), (29, false)] {
             let outage = Outage::default();
             let one = member("a", &limits()[0], 20);
