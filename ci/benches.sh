@@ -2,10 +2,12 @@
 # Benches check their answers, and not their times.
 . "$(dirname "$0")/common.sh"
 
-# Without optimisation, in one folder and with one set of features, so that little is built that the tests have not built.
+built_quickly
+# In one folder and with one set of features, so that little is built twice.
 export CARGO_TARGET_DIR=$PWD/target
-rivals=(--quiet --manifest-path benches/rivals/Cargo.toml --features boulder)
+rivals=(--release --quiet --manifest-path benches/rivals/Cargo.toml --features boulder)
 rival() { cargo run "${rivals[@]}" "$@"; }
+# In the profile of the tests, whose dependencies are built already.
 cargo test --all-features --bench spend
 # docs/migration-from-governor.md: its claim that both limiters give the same answers. `ci/clippy.sh tests` compiles its programs, and
 # `lengths` compares six programs of governor with ours.
