@@ -46,7 +46,7 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
     }
 }
 
-/// Charges buckets. The error is that of reading them: nothing is charged then. If it is not known whether the store has
+/// Charges buckets. The error is that of reading them, or of a call that was not sent: nothing is charged then. If it is not known whether the store has
 /// charged them, their units are lost: to charge them again might charge them twice.
 async fn charge(store: &dyn SharedStore, buckets: &[OwedBucket]) -> Result<(), Error> {
     let members: Arc<[StoreMember]> = buckets.iter().map(OwedBucket::member).collect();
@@ -57,8 +57,10 @@ async fn charge(store: &dyn SharedStore, buckets: &[OwedBucket]) -> Result<(), E
         charge_each(store, buckets).await;
         return Ok(());
     }
-    let _ = store.change(buckets.iter().map(OwedBucket::change).collect()).await;
-    Ok(())
+    match store.change(buckets.iter().map(OwedBucket::change).collect()).await {
+        Err(error) if error.is_unsent() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Charges buckets one after the other. The units of one that fails are lost.

@@ -51,6 +51,8 @@ enum Answers {
     Late,
     /// Changes are made, and their answers are lost.
     NoneToChanges,
+    /// The next change is not sent, because the node has too many.
+    UnsentOnce,
 }
 
 /// A store in memory whose tasks wait until the test runs them.
@@ -121,7 +123,7 @@ impl SlowStore {
                 Answers::NoneToChanges if is_change => {
                     Poll::Ready(Err(Error::new(ErrorKind::StoreOutage, "lost")))
                 }
-                Answers::NoneToChanges | Answers::AtOnce => reply.as_mut().poll(context),
+                _ => reply.as_mut().poll(context),
             }
         }))
     }
@@ -166,6 +168,11 @@ impl SharedStore for SlowStore {
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
         if *self.is_split.lock() && changes.len() > 1 {
             return Box::pin(std::future::ready(Err(Error::new(ErrorKind::Store, "two slots"))));
+        }
+        if *self.answers.lock() == Answers::UnsentOnce {
+            self.set_answers(Answers::AtOnce);
+            let error = Error::new(ErrorKind::StoreOverload, "planted");
+            return Box::pin(std::future::ready(Err(error)));
         }
         let change = move |inner: &dyn SharedStore| inner.change(changes.clone());
         self.failure().unwrap_or_else(|| self.answer(change, true))

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use super::CHANGED_WITHIN;
 use super::address::connect;
 use super::fault::{Failure, Redirect, failure};
 use super::sentinel::Sentinels;
@@ -318,6 +319,7 @@ impl Link {
                 return Ok(answer);
             }
             Some(Err(error)) => failure(&error),
+            None if deadline - began > self.answer_timeout => Failure::late(CHANGED_WITHIN),
             None => Failure::late(self.answer_timeout),
         };
         let kind = match (failed.is_of_key, is_late) {

@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, Semaphore, mpsc};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
@@ -39,17 +39,18 @@ use crate::util::lock::Mutex;
 use script::Scripts;
 use servers::Servers;
 
-/// The changes of buckets that are sent at once, other than spends, which the gate counts.
-const TURNS: usize = 16;
-/// The longest time for which such a change waits for its turn: enough for some 10,000 of them at once.
-const TURN_WITHIN: Duration = Duration::from_secs(1);
+/// The longest time for which a change that admits nothing waits for a place in the gate.
+const PLACE_WITHIN: Duration = Duration::from_secs(5);
+/// The time between two attempts to get one.
+const ATTEMPT: Duration = Duration::from_millis(1);
+/// The time for its answer, at least: a caller that gets none does not know whether to return its units again.
+pub(super) const CHANGED_WITHIN: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The servers of a store, and the thread that asks them. The thread ends when this value is dropped.
 pub(crate) struct ValkeyStore {
     asker: Asker,
-    gate: Arc<Gate>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     tasks: mpsc::UnboundedSender<Task>,
@@ -97,11 +98,10 @@ impl ValkeyStore {
             }
             return Err(failed(error));
         }
-        let turns = Arc::new(Semaphore::new(TURNS));
-        let asker = Asker { servers, scripts: Arc::new(scripts), turns };
+        let gate = Arc::new(Gate::new(options.answers_within()));
+        let asker = Asker { servers, scripts: Arc::new(scripts), gate, line: Arc::default() };
         Ok(ValkeyStore {
             asker,
-            gate: Arc::new(Gate::new(options.answers_within())),
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             tasks,
@@ -121,12 +121,14 @@ impl Drop for ValkeyStore {
 struct Asker {
     servers: Arc<Servers>,
     scripts: Arc<Scripts>,
-    turns: Arc<Semaphore>,
+    gate: Arc<Gate>,
+    /// Is held by the first change that waits for a place in the gate: the others stand in line behind it.
+    line: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Asker {
     async fn charge(&self, members: &[StoreMember], called: Instant) -> Result<Found, Error> {
-        let deadline = self.servers.begin(called).await?;
+        let deadline = self.servers.begin(called, Duration::ZERO).await?;
         let sent = std::time::Instant::now();
         match self.servers.is_split(members) {
             false => {
@@ -150,17 +152,39 @@ impl Asker {
         answer::found(servers, members.len(), servers.ask(key, &call, deadline).await?)
     }
 
+    /// Changes buckets. A change that spends has a place in the gate already; another one waits for it.
     async fn change(&self, changes: &[BucketChange], called: Instant) -> Result<Changed, Error> {
-        let servers = &self.servers;
-        let turn = match changes.iter().all(|change| change.step.spends()) {
-            true => None,
-            false => {
-                let turn = timeout_at(called + TURN_WITHIN, self.turns.acquire()).await;
-                Some(turn.map_err(|_| servers.overload("the call was not sent"))?)
+        if changes.iter().all(|change| change.step.spends()) {
+            return self.change_now(changes, called, Duration::ZERO).await;
+        }
+        let passed = self.place(called + PLACE_WITHIN).await?;
+        passed.noted(self.change_now(changes, Instant::now(), CHANGED_WITHIN).await)
+    }
+
+    /// Waits for a place in the gate. Changes that wait leave half of the gate to spends.
+    async fn place(&self, until: Instant) -> Result<Passed, Error> {
+        let none = || self.servers.overload("the call was not sent");
+        let _first = timeout_at(until, self.line.lock()).await.map_err(|_| none())?;
+        loop {
+            if let Some(passed) = self.gate.pass(std::iter::empty(), true) {
+                return Ok(passed);
             }
-        };
-        let begun = if turn.is_some() { Instant::now() } else { called };
-        let deadline = servers.begin(begun).await?;
+            if Instant::now() >= until {
+                return Err(none());
+            }
+            sleep(ATTEMPT).await;
+        }
+    }
+
+    /// `within`: the least time for the answer.
+    async fn change_now(
+        &self,
+        changes: &[BucketChange],
+        called: Instant,
+        within: Duration,
+    ) -> Result<Changed, Error> {
+        let servers = &self.servers;
+        let deadline = servers.begin(called, within).await?;
         if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
             return Err(servers.several_slots());
         }
@@ -190,7 +214,8 @@ impl SharedStore for ValkeyStore {
         if let Some(key) = keys.peek() {
             self.asker.servers.check(key)?;
         }
-        self.gate
+        self.asker
+            .gate
             .pass(keys, was_denied)
             .ok_or_else(|| self.asker.servers.overload("the call was not sent"))
     }

@@ -94,6 +94,17 @@ fn a_report_without_an_answer_is_made_again() {
     assert!(!node.limiter.counters().store().unwrap().is_outage);
 }
 
+/// The node had too many returns under way. What it owes was lost.
+#[test]
+fn a_report_that_is_not_sent_is_made_again() {
+    let (node, _) = allowing();
+    node.set_outage(true);
+    node.spend_of(&["a", "a", "b"]);
+    node.store.set_answers(Answers::UnsentOnce);
+    node.end_outage();
+    assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some));
+}
+
 #[test]
 fn many_buckets_are_charged_in_batches() {
     let (node, _) = allowing();
