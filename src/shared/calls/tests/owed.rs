@@ -96,7 +96,7 @@ fn a_report_without_an_answer_is_made_again() {
 
 /// The node had too many returns under way. What it owes was lost.
 #[test]
-fn a_report_that_is_not_sent_is_made_again() {
+fn unsent_reports_are_made_again() {
     let (node, _) = allowing();
     node.set_outage(true);
     node.spend_of(&["a", "a", "b"]);
