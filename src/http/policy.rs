@@ -8,16 +8,16 @@ use http::HeaderValue;
 use crate::algorithm::rule::Rule;
 use crate::http::SetupError;
 use crate::http::structured::{
-    INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_key,
-    push_parameter, push_string, separate,
+    INTEGER_MAX, PARTITION, is_string, push_bytes_parameter, push_integer, push_parameter,
+    push_string, separate,
 };
 use crate::http::text::{number, shared, value_of};
 use crate::limit::{Limit, Parameters};
 use crate::util::escape::quoted;
 
-const QUOTA: &str = "q";
-const WINDOW: &str = "w";
-const UNIT: &str = "qu";
+const QUOTA: &str = ";q=";
+const WINDOW: &str = ";w=";
+const UNIT: &str = ";qu=";
 
 /// Limits the length of fields.
 const NAME_MAX_BYTES: usize = 128;
@@ -287,7 +287,7 @@ impl Figures {
         list.push_str(&self.name_text);
         push_parameter(list, QUOTA, self.quota);
         if let Some(unit) = self.unit.written() {
-            push_key(list, UNIT);
+            list.push_str(UNIT);
             push_string(list, unit);
         }
         if let Some(window_s) = self.window_s {

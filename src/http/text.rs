@@ -28,7 +28,7 @@ pub(crate) fn value_of(write: impl FnOnce(&mut String)) -> Option<HeaderValue> {
 
 /// Returns a number as a field value.
 pub(crate) fn number(number: u64) -> Option<HeaderValue> {
-    value_of(|text| text.push_str(itoa::Buffer::new().format(number)))
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).ok()
 }
 
 /// Makes a value's storage shared, so that its later clones allocate nothing. Only the first clone allocates.

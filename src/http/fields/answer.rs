@@ -132,17 +132,17 @@ impl<'a> Item<'a> {
 pub struct Answer<'a> {
     pub(super) decision: Decision,
     items: Items<'a>,
-    pub(super) enforced: bool,
+    pub(crate) enforced: bool,
     /// Whether any limit of the response denies the call, also one without an item.
-    pub(super) is_denial: bool,
+    pub(crate) is_denial: bool,
     /// The wait of a response that is a denial, which all its fields tell. `None`: that of `decision`.
-    pub(super) wait: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     /// Whether an inner layer or the service has already denied the call.
-    pub(super) already_denied: bool,
+    pub(crate) already_denied: bool,
     /// The fields that the denial has written, if an inner layer has denied the call. `None`: any field may be of the denial.
-    fields_of_denial: Option<&'a Fields>,
-    /// The joined policies of `items`, if they are cached.
-    pub(super) lists: Option<&'a PolicyLists>,
+    pub(crate) fields_of_denial: Option<&'a Fields>,
+    /// The joined policies of `items`, if they are cached: see [`policy_lists`](Answer::policy_lists).
+    pub(crate) lists: Option<&'a PolicyLists>,
 }
 
 /// The fields of a style that may be those of an inner layer's denial.
@@ -231,23 +231,6 @@ impl<'a> Answer<'a> {
         Answer { enforced: false, ..self }
     }
 
-    /// Sets whether an inner layer or the service has already denied the call, and the fields that the denial wrote, if they
-    /// are known.
-    #[cfg(feature = "tower")]
-    pub(crate) fn already_denied(
-        self,
-        already_denied: bool,
-        fields_of_denial: Option<&'a Fields>,
-    ) -> Answer<'a> {
-        Answer { already_denied, fields_of_denial, ..self }
-    }
-
-    /// Sets whether any limit of the response denies the call, and the wait of the denial, if it is known.
-    #[cfg(feature = "tower")]
-    pub(crate) fn of_denial(self, is_denial: bool, wait: Option<Duration>) -> Answer<'a> {
-        Answer { is_denial, wait, ..self }
-    }
-
     /// Returns whether the denial of an inner layer has written the fields of `style`, or some of them.
     pub(super) fn denial_in(&self, style: &Style) -> DenialIn {
         let Some(fields) = self.fields_of_denial else {
@@ -260,12 +243,6 @@ impl<'a> Answer<'a> {
             true => DenialIn::Some,
             false => DenialIn::None,
         }
-    }
-
-    /// Provides the joined policies of the items, made earlier by [`policy_lists`](Answer::policy_lists).
-    #[cfg(feature = "tower")]
-    pub(crate) fn with_lists(self, lists: Option<&'a PolicyLists>) -> Answer<'a> {
-        Answer { lists, ..self }
     }
 
     /// Joins the items' policies, for a cache. Clones of the values allocate nothing.

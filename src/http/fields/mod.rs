@@ -249,6 +249,13 @@ impl Fields {
         let remaining =
             strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
         for style in self.styles.iter() {
+            // Lists keep all that is there.
+            if let Style::Ietf = style {
+                if strictest.is_some() {
+                    write_ietf(headers, answer);
+                }
+                continue;
+            }
             let replaces = style.remaining_in(headers).is_some();
             let denial = answer.denial_in(style);
             // A set that the denial shares in part would mix both limits: the denial's stays.
@@ -260,7 +267,6 @@ impl Fields {
                     now,
                 );
             match (style, strictest) {
-                (Style::Ietf, Some(_)) => write_ietf(headers, answer),
                 (Style::Draft06, Some(strictest)) => {
                     append(headers, style::RATELIMIT_POLICY, unnamed_policies(answer));
                     if !keep {
@@ -292,7 +298,7 @@ impl Fields {
                     next_wait_s = next_wait_s.max(wait_s);
                 }
                 (Style::Sharkey, _) => write_sharkey(headers, answer, remaining),
-                (_, None) => {}
+                (Style::Ietf, _) | (_, None) => {}
             }
         }
         next_wait_s

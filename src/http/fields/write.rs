@@ -121,9 +121,9 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
             let tells = !answer.is_denial || (has_no_wait && decision.remaining() == Some(0));
             let more_in_s = || tells.then(|| seconds(item.more_in()));
             text.push_str(&item.policy.figures.name_text);
-            push_parameter(text, "r", item.remaining());
+            push_parameter(text, ";r=", item.remaining());
             if let Some(time) = retry_after(decision).or_else(more_in_s) {
-                push_parameter(text, "t", time);
+                push_parameter(text, ";t=", time);
             }
             if let Some(key) = item.partition {
                 push_bytes_parameter(text, PARTITION, key);

@@ -418,14 +418,15 @@ impl RequestOutcome {
                 _ => slots = None,
             }
         }
-        let answer = Answer::new(decision, &items);
-        let answer = answer.already_denied(state.already_denied, state.fields_of_denial);
-        let is_denial = !self.decision.allowed() || state.already_denied;
-        let answer = answer.of_denial(is_denial, state.wait(&state.shown(self.decision)));
-        let answer = if state.enforced { answer } else { answer.only_reported() };
+        let mut answer = Answer::new(decision, &items);
+        answer.already_denied = state.already_denied;
+        answer.fields_of_denial = state.fields_of_denial;
+        answer.is_denial = !self.decision.allowed() || state.already_denied;
+        answer.wait = state.wait(&state.shown(self.decision));
+        answer.enforced = state.enforced;
         let slots = slots.filter(|slots| slots.len() > 1);
-        let lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
-        write(&answer.with_lists(lists));
+        answer.lists = slots.and_then(|slots| rules.lists.get_or_make(&slots, &answer));
+        write(&answer);
     }
 
     /// Returns the styles in which a denial shows a limit that denies the request.
