@@ -2,12 +2,10 @@
 # Benches check their answers, and not their times.
 . "$(dirname "$0")/common.sh"
 
-built_quickly
-# In one folder and with one set of features, so that little is built twice.
+# In the folder and the profile of the tests, whose dependencies are built already, and with one set of features.
 export CARGO_TARGET_DIR=$PWD/target
-rivals=(--release --quiet --manifest-path benches/rivals/Cargo.toml --features boulder)
+rivals=(--quiet --manifest-path benches/rivals/Cargo.toml --features boulder)
 rival() { cargo run "${rivals[@]}" "$@"; }
-# In the profile of the tests, whose dependencies are built already.
 cargo test --all-features --bench spend
 # docs/migration-from-governor.md: its claim that both limiters give the same answers. `ci/clippy.sh tests` compiles its programs, and
 # `lengths` compares six programs of governor with ours.

@@ -13,7 +13,7 @@ tests() {
     step "the core's unit tests without features"
     cargo test -p tollgate --no-default-features --lib --quiet
     step "the oldest Rust, with more sets of features"
-    ci/msrv.sh all
+    ci/msrv.sh
     step "what a file may say of shared limits in a program that has none"
     cargo test -p tollgate --no-default-features --features boulder,yaml --test limits_yaml --quiet sharing_without
     step "the tests at full size"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The library compiles with the oldest Rust that Cargo.toml names, with the features that have it: ci/msrv.sh [all]
-# With `all`, for ci/full.sh, also without features, and with all features: `snapshot` needs the release after it.
+# The library compiles with the oldest Rust that Cargo.toml names, with the features that have it and without features; and with
+# all features, of which `snapshot` needs the release after it.
 . "$(dirname "$0")/common.sh"
 
 # The workspace's rust-version is the library's.
@@ -16,7 +16,5 @@ check() {
     cargo "+$version" check -p tollgate --lib --locked --quiet "$@"
 }
 check "$oldest" --features boulder,exact,http,io,metrics,serde,tower,tracing,uuid,watch
-if [ "${1:-}" = all ]; then
-    check "$oldest" --no-default-features
-    check "$of_snapshot" --all-features
-fi
+check "$oldest" --no-default-features
+check "$of_snapshot" --all-features
