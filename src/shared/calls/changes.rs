@@ -96,12 +96,12 @@ impl SharedLimit {
                 Where::Here(left) => return Ok(left),
                 Where::InStore(store, member) => (store, member),
             };
-        let key = limit.key_of(id)?;
+        let (key, name) = (limit.key_of(id)?, member.key.clone());
         let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
             let Stepped { unix_ns, before, new, .. } = changed?.stepped;
             let left_ns = new.unwrap_or(before).blocked_ns(unix_ns).unwrap_or(0);
             let id = key.as_ref().id;
-            handle.drop_lease(id);
+            handle.drop_lease(id, &name);
             let left = Duration::from_nanos(left_ns);
             #[cfg(feature = "tracing")]
             events::block(handle.logged(id), left);

@@ -196,45 +196,34 @@ async fn watch(inner: Weak<LimiterState>) {
     }
 }
 
+/// Gives leases back, as far as their servers answer. Returns the first error.
 async fn give_back(store: &dyn SharedStore, members: Vec<StoreMember>) -> Result<(), Error> {
-    let mut failed = None;
-    for members in members.chunks(A_CALL) {
-        // A call that fails in one slot of a cluster may have taken leases back in another one. A lease must not go back twice.
-        if store.is_split(members) {
-            failed = failed.or(give_back_each(store, members).await?);
-            continue;
-        }
-        match store.charge(members.into()).await {
-            // None of the members can deny.
-            Ok(found) if found.denied.is_none() => {}
-            Err(error) if error.is_undecided() => return Err(error),
-            // A text of one bucket is none, and nothing is written: the others go back by themselves.
-            answer => {
-                let each = give_back_each(store, members).await?;
-                failed = failed.or(answer.err()).or(each);
-            }
-        }
-    }
-    failed.map_or(Ok(()), Err)
+    let calls = members.chunks(A_CALL).map(|members| give_back_chunk(store, members));
+    first_error(calls.collect()).await
 }
 
-/// Gives leases back at once, each by a call. Returns the first error, but that of a store that does not answer.
-///
-/// # Errors
-///
-/// [`Error::is_undecided`]
-async fn give_back_each(
-    store: &dyn SharedStore,
-    members: &[StoreMember],
-) -> Result<Option<Error>, Error> {
-    let calls = members.iter().map(|member| store.charge([member.clone()].into()));
-    let mut calls: FuturesUnordered<_> = calls.collect();
-    let mut failed = None;
-    while let Some(answer) = calls.next().await {
-        match answer.err() {
-            Some(error) if error.is_undecided() => return Err(error),
-            error => failed = failed.or(error),
+async fn give_back_chunk(store: &dyn SharedStore, members: &[StoreMember]) -> Result<(), Error> {
+    // A call that fails in one slot of a cluster may have taken leases back in another one. A lease must not go back twice.
+    if !store.is_split(members) {
+        match store.charge(members.into()).await {
+            // None of the members can deny.
+            Ok(found) if found.denied.is_none() => return Ok(()),
+            Err(error) if error.is_undecided() => return Err(error),
+            // A text of one bucket is none, and nothing is written: the others go back by themselves.
+            _ => {}
         }
     }
-    Ok(failed)
+    let calls = members.iter().map(|member| store.charge([member.clone()].into()));
+    first_error(calls.map(|call| async { call.await.map(drop) }).collect()).await
+}
+
+/// Waits for all calls. Returns the first error.
+async fn first_error(
+    mut calls: FuturesUnordered<impl Future<Output = Result<(), Error>>>,
+) -> Result<(), Error> {
+    let mut first = Ok(());
+    while let Some(answer) = calls.next().await {
+        first = first.and(answer);
+    }
+    first
 }

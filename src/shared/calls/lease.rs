@@ -187,10 +187,11 @@ impl Drop for LeasedMember {
 }
 
 impl KeyedLimit {
-    /// Drops the lease of an id that was blocked now.
-    pub(super) fn drop_lease(&self, id: &[u8]) {
+    /// Drops the lease of an id that was blocked now, and that of a call that is under way. `name`: the bucket's name in the store.
+    pub(super) fn drop_lease(&self, id: &[u8], name: &str) {
         let inner = &*self.limiter.inner;
         let Some(leases) = inner.leases() else { return };
+        leases.block(name);
         let now_ns = inner.clock.now_ns();
         inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);

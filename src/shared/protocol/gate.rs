@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::Error;
 use crate::util::sync::{FigureUsize, Ordering};
@@ -57,6 +57,8 @@ pub(crate) struct Gate {
     answers_then: FigureUsize,
     /// The calls that have ever come, those among them that were not let in.
     came: FigureUsize,
+    /// Whether the store was asked whether it answers, and has not answered yet: 1.
+    waits: FigureUsize,
     under_way: Calls,
     /// Those of each part of the ids.
     parts: Box<[Calls]>,
@@ -66,10 +68,10 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct Calls(FigureUsize);
 
-/// A call that is under way until this is dropped.
+/// A call that is under way until this is dropped, in the gate of each server that it asks.
 #[derive(Default)]
 pub(crate) struct Passed {
-    counts: Option<Counts>,
+    counts: SmallVec<[Counts; 1]>,
 }
 
 struct Counts {
@@ -113,6 +115,7 @@ impl Gate {
             answers: FigureUsize::new(0),
             answers_then: FigureUsize::new(0),
             came: FigureUsize::new(0),
+            waits: FigureUsize::new(0),
             under_way: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
@@ -139,14 +142,23 @@ impl Gate {
                 passed.parts.push(part);
             }
         }
-        Some(Passed { counts: Some(passed) })
+        Some(Passed { counts: smallvec![passed] })
     }
-}
 
-impl Gate {
+    /// Begins or ends to wait for a store that had answered no call in time: at its fewest calls, the gate lets none in before the store
+    /// has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever answer in time.
+    pub(crate) fn wait_for_answers(&self, waits: bool) {
+        // What it has not let in meanwhile says nothing of how many may be under way.
+        self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
+        self.waits.store(usize::from(waits), Ordering::Relaxed);
+    }
+
     /// Returns the number of calls that may be under way.
     fn allowed_at(&self, now_ms: usize) -> usize {
         let allowed = self.allowed.load(Ordering::Relaxed);
+        if allowed <= FEWEST && self.waits.load(Ordering::Relaxed) == 1 {
+            return 0;
+        }
         let whole_at_ms = self.narrowed_ms.load(Ordering::Relaxed) + WHOLE_AFTER_MS;
         if allowed < self.most && now_ms >= whole_at_ms {
             self.allowed.store(self.most, Ordering::Relaxed);
@@ -187,22 +199,27 @@ impl Gate {
 }
 
 impl Passed {
+    /// Adds the places of a call in the gates of other servers.
+    pub(crate) fn and(mut self, other: Passed) -> Passed {
+        self.counts.extend(other.counts);
+        self
+    }
+
     /// Notes the answer of a call. Says of one without an answer in time that it was one of a crowd, if it was: then it is no outage.
     /// Otherwise a flood could bring about what `on_error: allow` admits.
     pub(crate) fn noted<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
-        let Some(call) = &self.counts else { return answer };
-        match answer {
+        let error = match answer {
             Ok(answer) => {
-                call.gate.widen();
-                Ok(answer)
+                self.counts.iter().for_each(|call| call.gate.widen());
+                return Ok(answer);
             }
-            // A call that was not sent has waited too long in the node.
-            Err(error) if (error.is_late() || error.is_unsent()) && call.is_in_crowd() => {
-                call.gate.narrow(call);
-                Err(error.in_a_crowd())
-            }
-            error => error,
-        }
+            Err(error) => error,
+        };
+        // A call that was not sent has waited too long in the node.
+        let is_late = error.is_late() || error.is_unsent();
+        let crowded = self.counts.iter().filter(|call| is_late && call.is_in_crowd());
+        let crowds = crowded.map(|call| call.gate.narrow(call)).count();
+        Err(if crowds > 0 { error.in_a_crowd() } else { error })
     }
 }
 
@@ -359,9 +376,9 @@ mod tests {
             let last = pass(&gate, &["b"]).unwrap();
             drop(others);
             for call in [first, last] {
-                assert_eq!(call.counts.as_ref().unwrap().is_in_crowd(), is_crowded);
+                assert_eq!(call.counts[0].is_in_crowd(), is_crowded);
             }
-            assert!(!pass(&gate, &["a"]).unwrap().counts.unwrap().is_in_crowd());
+            assert!(!pass(&gate, &["a"]).unwrap().counts[0].is_in_crowd());
         }
     }
 }

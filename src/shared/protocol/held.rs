@@ -23,6 +23,8 @@ pub(crate) struct Held {
     length_ns: u64,
     /// Whether a call that asks for a lease is under way: the next one asks for none.
     is_asking: bool,
+    /// How often the id was blocked by this node. A lease of a call that was under way then gets no word.
+    pub(crate) blocks: u64,
     /// When the last lease is returned, unless the next call ends it before.
     return_ns: u64,
     /// Whether the node's list of returns has the bucket.
@@ -58,6 +60,7 @@ impl Held {
             asked_ns: 0,
             length_ns: 0,
             is_asking: false,
+            blocks: 0,
             return_ns: 0,
             is_listed: false,
             ends_ns: (0, 0),

@@ -56,6 +56,8 @@ pub(crate) struct LeasedBucket<'a> {
 pub(crate) struct Asking {
     pub(crate) request: LeaseRequest,
     given_up: LeaseWord,
+    /// Those of the record when the call began.
+    blocks: u64,
 }
 
 /// The end of a call that asked for a lease.
@@ -143,7 +145,7 @@ impl Leases {
             // A reload came between. The lease is lost, because its word was of limits before.
             held.end(None);
         }
-        Ok(Some(Asking { request, given_up: given_up? }))
+        Ok(Some(Asking { request, given_up: given_up?, blocks: held.blocks }))
     }
 
     /// Returns the lease that the node holds of a bucket as if it gave it up now; `None` if none of its units are left.
@@ -175,6 +177,7 @@ impl Leases {
         let Some((name, _)) = all.buckets.get_key_value(name) else { return };
         let name = name.clone();
         let Some(held) = all.buckets.get_mut(&name) else { return };
+        let place = place.filter(|_| held.blocks == asking.blocks);
         let word = match outcome {
             LeaseOutcome::Granted(granted, until_ns) => {
                 let until_ns = held.grant(granted, now_ns, until_ns);
@@ -216,6 +219,13 @@ impl Leases {
     pub(crate) fn abandon(&self, name: &str) {
         if let Some(held) = self.held.lock().buckets.get_mut(name) {
             held.end(None);
+        }
+    }
+
+    /// Notes that this node has blocked the id of a bucket. The units in its word are taken afterwards.
+    pub(crate) fn block(&self, name: &str) {
+        if let Some(held) = self.held.lock().buckets.get_mut(name) {
+            held.blocks += 1;
         }
     }
 

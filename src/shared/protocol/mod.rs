@@ -163,6 +163,12 @@ pub(crate) struct StoreMember {
 }
 
 impl StoreMember {
+    /// Whether the node only gives a lease back.
+    pub(crate) fn gives_lease_back(&self) -> bool {
+        let gives_back = |lease: LeaseRequest| lease.want == 0 && lease.end.is_some();
+        self.mode == SharedMode::SpendOnly && self.cost == 0 && self.lease.is_some_and(gives_back)
+    }
+
     /// Returns the limit without the call's factor.
     pub(crate) fn own_limit(&self) -> &Limit {
         self.unscaled.as_deref().unwrap_or(&self.limit)

@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisFuture, Value};
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::{client_at, client_of, connect};
+use super::entrance::Entrance;
 use super::fault::{Redirect, failure};
 use super::link::{FIRST_WAIT, Link, PAUSE, Place, store_error, with_jitter};
 use super::script::ScriptCall;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
+use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
@@ -41,6 +44,8 @@ pub(super) struct Cluster {
     /// The nodes that the address names.
     seeds: Vec<Client>,
     state: Mutex<State>,
+    /// Lets the first calls in, before there is a map.
+    first: Entrance,
     /// Tells the thread that the map may be old.
     is_old: Notify,
     /// Tells calls that an attempt to read the map has ended.
@@ -118,6 +123,7 @@ impl Cluster {
             options: options.clone(),
             seeds,
             state: Mutex::default(),
+            first: Entrance::new(options),
             is_old: Notify::new(),
             attempted: Notify::new(),
             figures,
@@ -324,13 +330,45 @@ impl Cluster {
         self.map().is_some_and(|map| map.node_of(slot).is_some_and(|node| node.link.is_ready()))
     }
 
-    /// Returns the error with which a call for a slot would end at once.
-    pub(super) fn check(&self, slot: u16) -> Result<(), Error> {
+    /// Lets a call for these keys in at each node that it asks, if it would be sent; `None` if one of them has too many calls.
+    pub(super) fn admit(
+        &self,
+        keys: &mut dyn Iterator<Item = &str>,
+        was_denied: bool,
+    ) -> Result<Option<Passed>, Error> {
         if self.is_first() {
-            return Ok(());
+            return Ok(self.first.gate.pass(keys, was_denied));
         }
-        // A node that is not there may have lost its slots.
-        self.node_of(slot)?.link.check().inspect_err(|_| self.is_old.notify_one())
+        let mut nodes: SmallVec<[Arc<Node>; 1]> = SmallVec::new();
+        // Each key, with the position of its node.
+        let mut of_nodes: SmallVec<[(usize, &str); 4]> = SmallVec::new();
+        for key in keys {
+            let node = self.node_of(slot_of(key))?;
+            let found = nodes.iter().position(|other| Arc::ptr_eq(other, &node));
+            of_nodes.push((found.unwrap_or(nodes.len()), key));
+            if found.is_none() {
+                nodes.push(node);
+            }
+        }
+        let mut passed = Passed::default();
+        for (at, node) in nodes.iter().enumerate() {
+            // A node that is not there may have lost its slots.
+            node.link.check().inspect_err(|_| self.is_old.notify_one())?;
+            let keys = of_nodes.iter().filter(|of| of.0 == at).map(|of| of.1);
+            let Some(more) = node.link.entrance.gate.pass(keys, was_denied) else {
+                return Ok(None);
+            };
+            passed = passed.and(more);
+        }
+        Ok(Some(passed))
+    }
+
+    /// Waits for a place in the gate of the node that has a slot.
+    pub(super) async fn place(&self, slot: u16, until: Instant) -> Result<Option<Passed>, Error> {
+        if self.is_first() {
+            return Ok(self.first.place(until).await);
+        }
+        Ok(self.node_of(slot)?.link.entrance.place(until).await)
     }
 
     /// Returns a warning about the settings of a node.

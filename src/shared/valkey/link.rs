@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use ahash::RandomState;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisError};
+use redis::{Client, Cmd, RedisError};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
 use super::address::connect;
+use super::entrance::Entrance;
 use super::fault::{Failure, Redirect, failure};
 use super::sentinel::Sentinels;
 use crate::error::{Error, ErrorKind};
@@ -26,10 +27,11 @@ use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
 
-/// The failures in a row after which calls are refused for a time, and the least time from the first of them. In that time, a server
-/// that a node has asked more than it can answer comes to the calls of a narrower gate.
-const MAX_FAILURES: u32 = 5;
-const FAILS_FOR: Duration = Duration::from_secs(1);
+/// The time without an answer to a question after which a server stands still, and calls are refused for a time. A server that only has
+/// more calls than it can answer in time comes to the question before: to all calls that some nodes send it at once.
+pub(super) const SILENT: Duration = Duration::from_secs(2);
+/// The time from the answer to a question to the next question.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// The time for which calls are refused, and the longest time between two attempts to connect.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.
@@ -41,6 +43,17 @@ const SHORT: Duration = Duration::from_millis(100);
 /// The time without a call after which the server is asked whether the connection lives: half of the shortest `timeout` by
 /// which a server closes idle connections.
 const IDLE: Duration = Duration::from_millis(500);
+
+const LOST: &str = "the last connection was lost, a new one is being made";
+
+/// What became of a question.
+enum Asked {
+    Answered,
+    /// The connection was lost.
+    Lost,
+    /// No answer came in time.
+    Silent,
+}
 
 /// Where the server is.
 pub(super) enum Place {
@@ -56,8 +69,11 @@ pub(super) struct Link {
     connect_timeout: Duration,
     answer_timeout: Duration,
     state: Mutex<State>,
+    pub(super) entrance: Entrance,
     /// Tells the thread that the connection is gone.
     lost: Notify,
+    /// Tells the thread that a call had no answer in time.
+    late: Notify,
     /// Tells calls that an attempt to connect has ended.
     attempted: Notify,
     /// Those of all servers of the store.
@@ -94,13 +110,6 @@ struct State {
     why: Option<String>,
     /// A warning about the settings of the server of the last connection.
     warning: Option<String>,
-    /// Calls that failed since the last one that did not. A new connection does not change it: a server may accept
-    /// connections and answer no script.
-    failures: u32,
-    /// When the first of them was noted.
-    failing_since: Option<Instant>,
-    /// When the last of them was noted. Calls that began before it failed beside it, so they are the same failure.
-    failed_at: Option<Instant>,
     /// No call asks the server before this time. Then one call asks, and moves it on: if that call has no answer, or goes
     /// away, the next one asks when this time is over again.
     closed_until: Option<Instant>,
@@ -121,7 +130,7 @@ impl State {
 
     fn end_connection(&mut self) {
         self.connection = None;
-        self.why = Some("the last connection was lost, a new one is being made".into());
+        self.why = Some(LOST.into());
     }
 
     fn no_connection(&self) -> (StoreFault, String) {
@@ -131,9 +140,8 @@ impl State {
 
     /// Returns why a call is refused during a pause.
     fn refused_at(&self, now: Instant) -> Option<(StoreFault, String)> {
-        let failures = self.failures;
         self.closed_until.filter(|&until| now < until).map(|_| {
-            let text = format!("{failures} calls in a row failed; it is asked again each second");
+            let text = format!("no answer came for {SILENT:?}; it is asked again each second");
             (StoreFault::Paused, text)
         })
     }
@@ -158,7 +166,9 @@ impl Link {
             connect_timeout: options.connects_within(),
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
+            entrance: Entrance::new(options),
             lost: Notify::new(),
+            late: Notify::new(),
             attempted: Notify::new(),
             figures,
         }
@@ -208,33 +218,71 @@ impl Link {
                 // Else it was told of a connection that has been replaced already.
                 () = self.lost.notified() => if self.connection().is_none() { return },
                 () = self.until_found_lost() => return,
+                () = self.until_silent() => return,
             }
         }
     }
 
-    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and proxies
-    /// between, from closing it. The question is no call: without an answer it is no failure, and with one it ends no pause.
-    async fn until_found_lost(&self) {
-        let within = PAUSE.max(self.answer_timeout);
+    /// Asks the server after a call without an answer in time, until it has no answer for long enough: then calls are refused for a
+    /// time. The question is a script, because a server may answer other commands, and no script, while a failover begins.
+    async fn until_silent(&self) {
         loop {
-            self.until_idle().await;
-            let (connection, made) = {
-                let state = self.state.lock();
-                (state.connection.clone(), state.made)
-            };
-            let Some(mut connection) = connection else { continue };
-            match timeout(within, redis::cmd("PING").exec_async(&mut connection)).await {
-                Ok(Err(error)) if !failure(&error).is_answer => {
+            self.late.notified().await;
+            let mut question = redis::cmd("EVAL");
+            question.arg("return 1").arg(0);
+            let gate = &self.entrance.gate;
+            gate.wait_for_answers(true);
+            let asked = self.question(&question).await;
+            gate.wait_for_answers(false);
+            match asked {
+                Asked::Answered => sleep(BETWEEN_QUESTIONS).await,
+                Asked::Lost => return,
+                Asked::Silent => {
                     let mut state = self.state.lock();
-                    if state.has(made) {
-                        state.end_connection();
-                    }
+                    state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
+                    self.figures.set_paused(true);
+                    // The connection may be half open: a new one tells.
+                    state.end_connection();
                     return;
                 }
-                // The server stands still, or something between has dropped the connection. Calls keep it until there is
-                // another one.
-                Err(_) => return,
-                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Asks the server. The question is no call: without an answer it is no failure, and with one it ends no pause.
+    async fn question(&self, question: &Cmd) -> Asked {
+        let within = SILENT.max(self.answer_timeout);
+        let (connection, made) = {
+            let state = self.state.lock();
+            (state.connection.clone(), state.made)
+        };
+        let Some(mut connection) = connection else { return Asked::Answered };
+        match timeout(within, question.exec_async(&mut connection)).await {
+            Ok(Err(error)) if !failure(&error).is_answer => {
+                let mut state = self.state.lock();
+                if state.has(made) {
+                    state.end_connection();
+                }
+                Asked::Lost
+            }
+            Err(_) => Asked::Silent,
+            Ok(_) => Asked::Answered,
+        }
+    }
+
+    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and proxies
+    /// between, from closing it.
+    async fn until_found_lost(&self) {
+        loop {
+            self.until_idle().await;
+            match self.question(&redis::cmd("PING")).await {
+                Asked::Answered => {}
+                Asked::Lost => return,
+                Asked::Silent => {
+                    // The server stands still, or something between has dropped the connection: a new one tells.
+                    self.state.lock().end_connection();
+                    return;
+                }
             }
         }
     }
@@ -337,16 +385,16 @@ impl Link {
             None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
             None => self.figures.count_error(failed.fault()),
         }
-        // A call that had little time says little about the server.
-        let had_time = 2 * (deadline - began) >= self.answer_timeout;
-        if failed.is_answer {
+        if is_late {
+            self.late.notify_one();
+        } else if failed.is_answer {
             self.note_answer(made);
             // A replica: a new connection may lead to the primary. It answers at once, so that a pause would only be time lost.
             if failed.is_lost {
                 self.reconnect(made, failed.text);
             }
-        } else if failed.is_lost || had_time {
-            self.note_failure(made, began, failed.is_lost);
+        } else if failed.is_lost {
+            self.reconnect(made, LOST.into());
         }
         Err(Refused { error, redirect: failed.redirect })
     }
@@ -412,7 +460,6 @@ impl Link {
     fn note_answer(&self, made: u64) {
         let mut state = self.state.lock();
         if state.has(made) {
-            (state.failures, state.failing_since) = (0, None);
             // Only the node that was paused ends the pause.
             if state.closed_until.take().is_some() {
                 self.figures.set_paused(false);
@@ -425,30 +472,6 @@ impl Link {
         if state.has(made) {
             state.end_connection();
             state.why = Some(why);
-            self.lost.notify_one();
-        }
-    }
-
-    fn note_failure(&self, made: u64, began: Instant, is_lost: bool) {
-        let mut state = self.state.lock();
-        // The calls that are lost with one connection are one failure, and so are those that wait at once for a server that
-        // is slow for a moment.
-        let is_beside = !is_lost && state.failed_at.is_some_and(|at| began < at);
-        if !state.has(made) || is_beside {
-            return;
-        }
-        state.failures = state.failures.saturating_add(1);
-        let now = Instant::now();
-        state.failed_at = Some(now);
-        let since = *state.failing_since.get_or_insert(now);
-        let is_failing = state.failures >= MAX_FAILURES && now >= since + FAILS_FOR;
-        if is_failing {
-            state.closed_until = Some(now + with_jitter(PAUSE));
-            self.figures.set_paused(true);
-        }
-        // A connection on which nothing is answered may be half open: a new one tells.
-        if is_lost || is_failing {
-            state.end_connection();
             self.lost.notify_one();
         }
     }

@@ -9,6 +9,7 @@
 mod address;
 mod answer;
 mod cluster;
+mod entrance;
 mod fault;
 mod link;
 mod script;
@@ -27,23 +28,20 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::limits::StoreOptions;
 use crate::shared::protocol::change::BucketChange;
-use crate::shared::protocol::gate::{Gate, Passed};
+use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::StoreFigures;
 use crate::util::lock::Mutex;
 use script::Scripts;
 use servers::Servers;
 
-/// The longest time for which a change that admits nothing waits for a place in the gate.
-const PLACE_WITHIN: Duration = Duration::from_secs(5);
-/// The time between two attempts to get one.
-const ATTEMPT: Duration = Duration::from_millis(1);
-/// The time for its answer, at least: a caller that gets none does not know whether to return its units again.
+/// The time for the answer to a call that admits nothing, at least: a caller that gets none does not know whether to return its units
+/// again.
 pub(super) const CHANGED_WITHIN: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -98,8 +96,7 @@ impl ValkeyStore {
             }
             return Err(failed(error));
         }
-        let gate = Arc::new(Gate::new(options.answers_within()));
-        let asker = Asker { servers, scripts: Arc::new(scripts), gate, line: Arc::default() };
+        let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
             asker,
             #[cfg(feature = "boulder")]
@@ -121,14 +118,26 @@ impl Drop for ValkeyStore {
 struct Asker {
     servers: Arc<Servers>,
     scripts: Arc<Scripts>,
-    gate: Arc<Gate>,
-    /// Is held by the first change that waits for a place in the gate: the others stand in line behind it.
-    line: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Asker {
+    /// Charges a batch. One that spends has its places in the gates already; one that gives leases back waits for one, as a change.
     async fn charge(&self, members: &[StoreMember], called: Instant) -> Result<Found, Error> {
-        let deadline = self.servers.begin(called, Duration::ZERO).await?;
+        if !members.iter().all(StoreMember::gives_lease_back) {
+            return self.charge_now(members, called, Duration::ZERO).await;
+        }
+        let passed = self.servers.place(&members[0].key, called).await?;
+        passed.noted(self.charge_now(members, Instant::now(), CHANGED_WITHIN).await)
+    }
+
+    /// `within`: the least time for the answer.
+    async fn charge_now(
+        &self,
+        members: &[StoreMember],
+        called: Instant,
+        within: Duration,
+    ) -> Result<Found, Error> {
+        let deadline = self.servers.begin(called, within).await?;
         let sent = std::time::Instant::now();
         match self.servers.is_split(members) {
             false => {
@@ -157,23 +166,9 @@ impl Asker {
         if changes.iter().all(|change| change.step.spends()) {
             return self.change_now(changes, called, Duration::ZERO).await;
         }
-        let passed = self.place(called + PLACE_WITHIN).await?;
+        let key = changes.first().map_or("", |change| &change.member.key);
+        let passed = self.servers.place(key, called).await?;
         passed.noted(self.change_now(changes, Instant::now(), CHANGED_WITHIN).await)
-    }
-
-    /// Waits for a place in the gate. Changes that wait leave half of the gate to spends.
-    async fn place(&self, until: Instant) -> Result<Passed, Error> {
-        let none = || self.servers.overload("the call was not sent");
-        let _first = timeout_at(until, self.line.lock()).await.map_err(|_| none())?;
-        loop {
-            if let Some(passed) = self.gate.pass(std::iter::empty(), true) {
-                return Ok(passed);
-            }
-            if Instant::now() >= until {
-                return Err(none());
-            }
-            sleep(ATTEMPT).await;
-        }
     }
 
     /// `within`: the least time for the answer.
@@ -210,14 +205,7 @@ impl SharedStore for ValkeyStore {
         keys: &mut dyn Iterator<Item = &str>,
         was_denied: bool,
     ) -> Result<Passed, Error> {
-        let mut keys = keys.peekable();
-        if let Some(key) = keys.peek() {
-            self.asker.servers.check(key)?;
-        }
-        self.asker
-            .gate
-            .pass(keys, was_denied)
-            .ok_or_else(|| self.asker.servers.overload("the call was not sent"))
+        self.asker.servers.admit(keys, was_denied)
     }
 
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::address::client_of;
 use super::cluster::Cluster;
+use super::entrance::PLACE_WITHIN;
 use super::link::{Link, Place, Refused, store_error};
 use super::script::ScriptCall;
 use super::sentinel::Sentinels;
@@ -16,7 +17,10 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
 use crate::shared::protocol::StoreMember;
+use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
+
+const NOT_SENT: &str = "the call was not sent";
 
 /// The servers of a store.
 pub(super) struct Servers {
@@ -85,12 +89,30 @@ impl Servers {
         Instant::now() + self.answer_timeout
     }
 
-    /// Returns the error with which a call for a key would end at once.
-    pub(super) fn check(&self, key: &str) -> Result<(), Error> {
-        match &self.kind {
-            Kind::One(link) => link.check(),
-            Kind::Cluster(cluster) => cluster.check(slot_of(key)),
-        }
+    /// Lets a call for these keys in, if it would be sent.
+    pub(super) fn admit(
+        &self,
+        keys: &mut dyn Iterator<Item = &str>,
+        was_denied: bool,
+    ) -> Result<Passed, Error> {
+        let passed = match &self.kind {
+            Kind::One(link) => {
+                link.check()?;
+                link.entrance.gate.pass(keys, was_denied)
+            }
+            Kind::Cluster(cluster) => cluster.admit(keys, was_denied)?,
+        };
+        passed.ok_or_else(|| self.overload(NOT_SENT))
+    }
+
+    /// Waits for a place in the gate of the server that has a key, for a call of `called` that admits nothing.
+    pub(super) async fn place(&self, key: &str, called: Instant) -> Result<Passed, Error> {
+        let until = called + PLACE_WITHIN;
+        let passed = match &self.kind {
+            Kind::One(link) => link.entrance.place(until).await,
+            Kind::Cluster(cluster) => cluster.place(slot_of(key), until).await?,
+        };
+        passed.ok_or_else(|| self.overload(NOT_SENT))
     }
 
     #[cold]

@@ -6,11 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{charge, member, options_of, run, secondly, wait_until};
+use super::{charge, member, options_of, secondly, wait_until};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::protocol::{SharedStore, StoreMember};
 use crate::shared::valkey::ValkeyStore;
-use crate::shared::valkey::link::PAUSE;
+use crate::shared::valkey::link::{PAUSE, SILENT};
 use crate::util::lock::Mutex;
 
 /// The state of the server: its answers, and the calls that it has had.
@@ -76,7 +76,7 @@ impl Mute {
     fn until_refused(&self) {
         wait_until("refused", || {
             let error = charge(&self.store, &members()).unwrap_err();
-            error.to_string().contains("calls in a row failed")
+            error.to_string().contains("no answer came for")
         });
     }
 }
@@ -118,6 +118,7 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
             let found = match word {
                 "SETINFO" => "+OK\r\n".into(),
                 "PING" => "+PONG\r\n".into(),
+                "EVAL" => ":1\r\n".into(),
                 "CONFIG" => "-ERR unknown command\r\n".into(),
                 "SLOTS" => {
                     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
@@ -151,12 +152,9 @@ fn a_server_without_answers_is_left_alone() {
     let began = Instant::now();
     let mute = Mute::start(Seen::default(), Duration::from_millis(30));
     mute.until_refused();
-    assert!(
-        began.elapsed() > PAUSE,
-        "a slow server has a second to come to the calls of a narrow gate"
-    );
+    assert!(began.elapsed() > SILENT, "a slow server has the time to come to its calls");
     let before = mute.scripts();
-    assert!((5..=40).contains(&before), "asked {before} times");
+    assert!((5..=80).contains(&before), "asked {before} times");
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(500) {
         assert!(!mute.is_answered());
@@ -235,7 +233,7 @@ fn an_answer_ends_a_row_of_failures() {
         assert!(!mute.is_answered());
         wait_until("answered", || {
             let answered = charge(&mute.store, &members()).map_err(|error| error.to_string());
-            assert!(!answered.as_ref().is_err_and(|error| error.contains("in a row")));
+            assert!(!answered.as_ref().is_err_and(|error| error.contains("no answer came for")));
             answered.is_ok()
         });
     }
@@ -266,16 +264,15 @@ fn late_failures_leave_the_new_connection() {
 
 /// A server that is slow for a moment lets all calls of a busy program fail at once.
 #[test]
-fn calls_that_wait_at_once_are_one_failure() {
+fn calls_late_for_a_moment_are_no_pause() {
     let mute = Mute::start(Seen::default(), Duration::from_millis(200));
-    // The test has had one failure at most, when it waited for the connection.
     for round in 0..3 {
         let (tell, done) = std::sync::mpsc::channel();
         for _ in 0..40 {
             let (by, tell) = (mute.store.clone(), tell.clone());
             mute.store.run(Box::pin(async move {
                 let error = by.charge(members().into()).await.unwrap_err().to_string();
-                let _ = tell.send(error.contains("calls in a row failed"));
+                let _ = tell.send(error.contains("no answer came for"));
             }));
         }
         drop(tell);
@@ -285,27 +282,12 @@ fn calls_that_wait_at_once_are_one_failure() {
 }
 
 #[test]
-fn calls_of_little_time_are_no_pause() {
-    let mute = Mute::start(Seen::default(), Duration::from_secs(1));
-    for _ in 0..10 {
-        let asker = mute.store.asker.clone();
-        let asked = async move {
-            let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-            asker.charge_in_slot(&members(), deadline).await
-        };
-        let error = run(&mute.store, asked).unwrap_err().to_string();
-        let no_time = ["no answer within", "no time is left", "this node was too late"];
-        assert!(no_time.iter().any(|text| error.contains(text)), "{error}");
-    }
-}
-
-#[test]
 fn failures_are_counted_by_their_kind() {
     let mute = Mute::start(Seen::default(), Duration::from_millis(30));
     mute.until_refused();
     let figures = mute.store.figures().unwrap();
     let StoreErrors { timeout, paused, .. } = figures.errors();
-    assert!((5..=40).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
+    assert!((5..=80).contains(&timeout) && paused >= 1, "{:?}", figures.errors());
     // A loaded machine may also be too late for some.
     assert!(figures.calls() >= timeout);
     assert!(figures.is_paused());
@@ -424,17 +406,15 @@ fn a_silent_connection_between_calls_is_replaced() {
     assert_eq!(mute.seen.lock().connections, 2, "a connection that answers stays");
 }
 
-/// Calls on the silent connection begin a pause while attempts to make another one get no answer.
+/// Calls fail at once while attempts to make another connection get no answer.
 #[test]
 fn a_replaced_connection_is_lost_once() {
     let answering = Seen { answers: true, ..Seen::default() };
     let mute = Mute::start(answering, Duration::from_millis(30));
     mute.seen.lock().dropped = usize::MAX;
     wait_until("attempted", || mute.seen.lock().connections == 2);
-    wait_until("paused", || {
-        assert!(!mute.is_answered());
-        mute.store.figures().unwrap().is_paused()
-    });
+    let error = charge(&mute.store, &members()).unwrap_err().to_string();
+    assert!(error.contains("there is no connection"), "{error}");
     mute.seen.lock().dropped = 0;
     wait_until("answered", || mute.is_answered());
     let connections = mute.seen.lock().connections;

@@ -1,0 +1,43 @@
+//! Lets calls to one server in: spends at once or not at all, returns in turn.
+
+use std::iter;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::limits::StoreOptions;
+use crate::shared::protocol::gate::{Gate, Passed};
+
+/// The longest time for which a call that admits nothing waits for a place in the gate.
+pub(super) const PLACE_WITHIN: Duration = Duration::from_secs(5);
+/// The time between two attempts to get one.
+const ATTEMPT: Duration = Duration::from_millis(1);
+
+pub(super) struct Entrance {
+    pub(super) gate: Arc<Gate>,
+    /// Is held by the first call that waits for a place in the gate: the others stand in line behind it.
+    line: Mutex<()>,
+}
+
+impl Entrance {
+    pub(super) fn new(options: &StoreOptions) -> Entrance {
+        let gate = Arc::new(Gate::new(options.answers_within()));
+        Entrance { gate, line: Mutex::default() }
+    }
+
+    /// Waits for a place in the gate; `None` if there was none in time. Calls that wait leave half of the gate to spends.
+    pub(super) async fn place(&self, until: Instant) -> Option<Passed> {
+        let _first = timeout_at(until, self.line.lock()).await.ok()?;
+        loop {
+            if let Some(passed) = self.gate.pass(iter::empty(), true) {
+                return Some(passed);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            sleep(ATTEMPT).await;
+        }
+    }
+}
