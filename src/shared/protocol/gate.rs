@@ -7,8 +7,8 @@
 //! many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
-//! no answer in time: by a quarter if others had one since it last fell, else by three quarters. It grows again with those that have,
-//! and is whole when it has not fallen for half a second: callers that come together, and seldom, would widen it slowly.
+//! no answer in time: by a quarter if others had one meanwhile, else to the fewest. It grows again with those that have, and is whole
+//! when it has not fallen for half a second: callers that come together, and seldom, would widen it slowly.
 //!
 //! A call without an answer in time is denied for overload if many others came meanwhile, or were under way when it came. A store
 //! that stands still looks the same as one that is slower than its callers, but the slow one answers again when fewer calls are
@@ -52,9 +52,8 @@ pub(crate) struct Gate {
     narrowed: FigureUsize,
     narrowed_ms: FigureUsize,
     made: Instant,
-    /// The answers in time, and their number then.
+    /// The answers in time.
     answers: FigureUsize,
-    answers_then: FigureUsize,
     /// The calls that have ever come, those among them that were not let in.
     came: FigureUsize,
     /// Whether the store was asked whether it answers, and has not answered yet: 1.
@@ -79,6 +78,8 @@ struct Counts {
     /// The calls that had come before this one, and those of them that had ended.
     before: usize,
     ended: usize,
+    /// The answers in time before it.
+    answers: usize,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
 }
@@ -113,7 +114,6 @@ impl Gate {
             narrowed_ms: FigureUsize::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
-            answers_then: FigureUsize::new(0),
             came: FigureUsize::new(0),
             waits: FigureUsize::new(0),
             under_way: Calls::default(),
@@ -133,7 +133,9 @@ impl Gate {
         let beside = self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
         let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
-        let mut passed = Counts { gate: self.clone(), before, ended, parts: SmallVec::new() };
+        let answers = self.answers.load(Ordering::Relaxed);
+        let gate = self.clone();
+        let mut passed = Counts { gate, before, ended, answers, parts: SmallVec::new() };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
             // Two buckets of a batch in one part have one place.
@@ -189,9 +191,8 @@ impl Gate {
         if is_new && swap().is_ok() {
             let under_way = self.under_way.0.load(Ordering::Relaxed);
             let allowed = self.allowed.load(Ordering::Relaxed).min(under_way);
-            let answers = self.answers.load(Ordering::Relaxed);
-            let is_answering = self.answers_then.swap(answers, Ordering::Relaxed) != answers;
-            let allowed = if is_answering { allowed * 3 / 4 } else { allowed / 4 };
+            let is_answering = self.answers.load(Ordering::Relaxed) != call.answers;
+            let allowed = if is_answering { allowed * 3 / 4 } else { FEWEST };
             self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
             self.allowed.store(allowed.max(FEWEST), Ordering::Relaxed);
         }
@@ -258,14 +259,16 @@ mod tests {
         Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
     }
 
-    /// Calls that are late together count once. The first round leaves three quarters if the store has answered before.
+    /// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
     #[test]
     fn late_calls_narrow_the_gate() {
         let gate = wide();
         let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-        pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
-        for expected in [300, 75, 18, 4, 4] {
+        for (answers, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
             let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+            if answers {
+                calls[0].noted(Ok(())).unwrap();
+            }
             assert!(calls.iter().all(|call| call.noted(late()).is_err()));
             assert_eq!(gate.allowed.load(Ordering::Relaxed), expected);
         }
@@ -286,14 +289,27 @@ mod tests {
         }
     }
 
-    /// A gate that is wider than its crowd narrows to a quarter of the crowd.
+    #[test]
+    fn gate_of_fewest_waits_for_answers() {
+        let gate = wide();
+        gate.wait_for_answers(true);
+        assert!(pass(&gate, &["a"]).is_some(), "a wide one does not");
+        gate.allowed.store(FEWEST, Ordering::Relaxed);
+        assert!(pass(&gate, &["a"]).is_none());
+        gate.wait_for_answers(false);
+        assert!(pass(&gate, &["a"]).is_some());
+        assert_eq!(gate.allowed_at(gate.now_ms()), FEWEST, "the wait says nothing of its width");
+    }
+
+    /// A gate that is wider than its crowd narrows to three quarters of the crowd.
     #[test]
     fn few_late_calls_narrow_a_wide_gate() {
         let gate = wide();
         let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
         let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
+        calls[0].noted(Ok(())).unwrap();
         assert!(calls.iter().all(|call| call.noted(late()).is_err()));
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 5);
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), 15);
     }
 
     #[test]

@@ -150,3 +150,24 @@ fn local_charges_of_many_batches_come_back() {
         assert_eq!(node.own.check("a", 0).unwrap().remaining(), Some(20), "{own}");
     }
 }
+
+/// The lease of the call, or the one that it had given up, was spent for up to two seconds after the block.
+#[test]
+fn blocks_end_leases_of_calls_under_way() {
+    for (before, cost, is_granted) in [(1, 1, true), (2, 39, false)] {
+        let node = leasing();
+        for _ in 0..before {
+            assert!(node.is_allowed(1));
+            node.hand.advance(MS);
+        }
+        let spend = node.begin_spend(cost);
+        let mut block = Box::pin(node.all.block("a", MINUTE));
+        assert!(poll(block.as_mut()).is_pending());
+        // The answer to the block comes first.
+        node.store.tasks.lock().reverse();
+        assert_eq!(node.take_answer(spend), is_granted);
+        assert!(matches!(poll(block.as_mut()), Poll::Ready(Ok(_))));
+        assert_ne!(node.without_store(1), Some(true), "granted: {is_granted}");
+        assert!(!node.is_allowed(1));
+    }
+}

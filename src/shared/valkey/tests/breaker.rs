@@ -20,6 +20,8 @@ struct Seen {
     scripts: usize,
     /// Whether scripts are answered.
     answers: bool,
+    /// The time that the server takes for a script.
+    takes: Duration,
     /// The refusal that scripts get.
     refuses: Option<&'static str>,
     /// How many of the first connections get no answers any more, as if something between had dropped them silently.
@@ -126,6 +128,7 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
                 "EVALSHA" => match seen.refuses {
                     Some(refusal) => format!("-{refusal}\r\n"),
                     None if seen.answers => {
+                        std::thread::sleep(seen.takes);
                         let now_s = 1_790_000_000 + seen.ahead_s;
                         format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n")
                     }
@@ -172,6 +175,21 @@ fn a_server_without_answers_is_left_alone() {
     mute.seen.lock().answers = true;
     wait_until("answered", || mute.is_answered());
     assert!(mute.is_answered(), "one answer ends the pause");
+}
+
+/// Five late calls in a row and a second began a pause, in which `on_error: allow` let a flood in.
+#[test]
+fn a_server_with_late_answers_is_not_paused() {
+    let seen = Seen { answers: true, takes: Duration::from_millis(30), ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(10));
+    let began = Instant::now();
+    while began.elapsed() < SILENT + Duration::from_millis(500) {
+        let error = charge(&mute.store, &members()).unwrap_err();
+        assert!(error.is_late() && !error.is_unsent(), "{error}");
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(!mute.store.figures().unwrap().is_paused());
+    assert_eq!(mute.seen.lock().connections, 1);
 }
 
 #[test]
