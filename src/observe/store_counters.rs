@@ -65,7 +65,7 @@ pub struct StoreErrors {
     pub timeout: u64,
     /// There was no connection, or it was lost before the answer.
     pub no_connection: u64,
-    /// The call was not sent, because several in a row had failed.
+    /// The call was not sent, because the server had answered nothing for a time.
     pub paused: u64,
     /// The server refused the call: its memory is full, it is a replica, a key holds no text, or it is a node of a cluster
     /// without the key's slot, and the call was not sent on.

@@ -12,8 +12,8 @@
 //!
 //! A call without an answer in time is denied for overload if many others came meanwhile, or were under way when it came. A store
 //! that stands still looks the same as one that is slower than its callers, but the slow one answers again when fewer calls are
-//! under way. The link to a store pauses after a second without an answer: in that time, a store answers the calls that had begun
-//! before the number fell.
+//! under way. After a late call the link asks the store a question, which comes behind the calls that had begun before the number
+//! fell: without an answer to it for two seconds, the link pauses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

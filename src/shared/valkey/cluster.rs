@@ -17,9 +17,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::{client_at, client_of, connect};
 use super::entrance::Entrance;
-use super::fault::{Redirect, failure};
-use super::link::{FIRST_WAIT, Link, PAUSE, Place, store_error, with_jitter};
+use super::fault::{Redirect, failure, store_error};
+use super::link::{FIRST_WAIT, Link, PAUSE, with_jitter};
 use super::script::ScriptCall;
+use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
+use crate::error::{self, Error};
 use crate::shared::store_figures::StoreFault;
 use crate::util::escape::shown;
 
@@ -44,6 +45,12 @@ impl Failure {
         let text = format!("no answer within {time:?}: whether the call has run is unknown");
         Failure { text, is_answer: false, is_of_key: false, is_lost: false, redirect: None }
     }
+}
+
+/// Makes an error that names the store.
+#[cold]
+pub(super) fn store_error(kind: error::ErrorKind, name: &str, what: &str) -> Error {
+    Error::new(kind, format!("the store {name}: {what}"))
 }
 
 /// Describes an error.

@@ -9,16 +9,15 @@ use std::time::Duration;
 
 use ahash::RandomState;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, RedisError};
+use redis::{Cmd, RedisError};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
-use super::address::connect;
 use super::entrance::Entrance;
-use super::fault::{Failure, Redirect, failure};
-use super::sentinel::Sentinels;
+use super::fault::{Failure, Redirect, failure, store_error};
+use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 #[cfg(feature = "tracing")]
@@ -53,13 +52,6 @@ enum Asked {
     Lost,
     /// No answer came in time.
     Silent,
-}
-
-/// Where the server is.
-pub(super) enum Place {
-    Known(Client),
-    /// Sentinels are asked each time that a connection is made, because another server may have become the primary.
-    BySentinels(Sentinels),
 }
 
 pub(super) struct Link {
@@ -182,7 +174,7 @@ impl Link {
     pub(super) async fn keep_connected(&self) {
         let mut wait = FIRST_WAIT;
         loop {
-            match self.connect().await {
+            match self.place.connect(self.connect_timeout).await {
                 Ok(connection) => {
                     self.state.lock().begin_with(connection.clone());
                     self.attempted.notify_waiters();
@@ -296,13 +288,6 @@ impl Link {
                 Some(at) if at > since => since = at,
                 _ => return,
             }
-        }
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, String> {
-        match &self.place {
-            Place::Known(client) => connect(client, self.connect_timeout).await,
-            Place::BySentinels(sentinels) => sentinels.connect(self.connect_timeout).await,
         }
     }
 
@@ -494,12 +479,6 @@ async fn unread<T>(mut call: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         }
     }
     None
-}
-
-/// Makes an error that names the store.
-#[cold]
-pub(super) fn store_error(kind: ErrorKind, name: &str, what: &str) -> Error {
-    Error::new(kind, format!("the store {name}: {what}"))
 }
 
 /// Returns a random time from `time` to its double, so that nodes do not all ask at once.

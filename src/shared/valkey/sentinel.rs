@@ -12,6 +12,22 @@ use crate::error::Error;
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
 
+/// Where the server is.
+pub(super) enum Place {
+    Known(Client),
+    /// Sentinels are asked each time that a connection is made, because another server may have become the primary.
+    BySentinels(Sentinels),
+}
+
+impl Place {
+    pub(super) async fn connect(&self, within: Duration) -> Result<MultiplexedConnection, String> {
+        match self {
+            Place::Known(client) => connect(client, within).await,
+            Place::BySentinels(sentinels) => sentinels.connect(within).await,
+        }
+    }
+}
+
 /// The sentinels of a service.
 pub(super) struct Sentinels {
     sentinels: Vec<Client>,
