@@ -90,6 +90,12 @@ impl Limiter {
         (self.begin_to_give_back(self.giving_back_all(ends, now_ns, generation)), next_ns)
     }
 
+    /// Begins to give one lease back, and waits for nothing.
+    pub(super) fn begin_to_give_back_lease(&self, key: Key, end: LeaseEnd) {
+        let (now_ns, generation) = (self.inner.clock.now_ns(), self.generation());
+        self.begin_to_give_back(self.giving_back_all(vec![(key, end)], now_ns, generation));
+    }
+
     /// Begins to give leases back, and waits for nothing. Returns their number.
     fn begin_to_give_back(&self, members: Vec<StoreMember>) -> usize {
         let count = members.len();

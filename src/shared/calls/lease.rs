@@ -187,21 +187,23 @@ impl Drop for LeasedMember {
 }
 
 impl KeyedLimit {
-    /// Drops the lease of an id that was blocked now, and that of a call that is under way. `name`: the bucket's name in the store.
+    /// Gives up the lease of an id that was blocked now, and drops that of a call that is under way. `name`: the bucket's name in the store.
     pub(super) fn drop_lease(&self, id: &[u8], name: &str) {
         let inner = &*self.limiter.inner;
         let Some(leases) = inner.leases() else { return };
-        leases.block(name);
         let now_ns = inner.clock.now_ns();
-        inner.with_view(|view| {
+        let key = KeyRef { limit: self.index, id };
+        let end = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
             match entry.limit_for(id, view.limits_ns(now_ns)) {
                 Some((_, tag)) if entry.sharing().lease().is_some() => {
-                    let key = leases.words.key(view, KeyRef { limit: self.index, id }, tag);
-                    leases.words.take(view, &key, now_ns).map(|_| ())
+                    leases.block(view, &leases.words.key(view, key, tag), name, now_ns)
                 }
-                _ => Ok(()),
+                _ => Ok(None),
             }
         });
+        if let Some(end) = end {
+            self.limiter.begin_to_give_back_lease(Key::new(key), end);
+        }
     }
 }

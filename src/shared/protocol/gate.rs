@@ -147,12 +147,11 @@ impl Gate {
         Some(Passed { counts: smallvec![passed] })
     }
 
-    /// Begins or ends to wait for a store that had answered no call in time: at its fewest calls, the gate lets none in before the store
-    /// has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever answer in time.
-    pub(crate) fn wait_for_answers(&self, waits: bool) {
-        // What it has not let in meanwhile says nothing of how many may be under way.
-        self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
-        self.waits.store(usize::from(waits), Ordering::Relaxed);
+    /// Waits, until the result is dropped, for a store that had answered a call late: at its fewest calls, the gate lets none in before the
+    /// store has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever answer in time.
+    pub(crate) fn wait_for_answers(&self) -> Waiting<'_> {
+        self.waits.store(1, Ordering::Relaxed);
+        Waiting(self)
     }
 
     /// Returns the number of calls that may be under way.
@@ -196,6 +195,18 @@ impl Gate {
             self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
             self.allowed.store(allowed.max(FEWEST), Ordering::Relaxed);
         }
+    }
+}
+
+/// The time in which a gate at its fewest calls lets none in.
+pub(crate) struct Waiting<'g>(&'g Gate);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Waiting(gate) = self;
+        // What it has not let in meanwhile says nothing of how many may be under way.
+        gate.narrowed_ms.store(gate.now_ms(), Ordering::Relaxed);
+        gate.waits.store(0, Ordering::Relaxed);
     }
 }
 
@@ -292,11 +303,11 @@ mod tests {
     #[test]
     fn gate_of_fewest_waits_for_answers() {
         let gate = wide();
-        gate.wait_for_answers(true);
+        let waiting = gate.wait_for_answers();
         assert!(pass(&gate, &["a"]).is_some(), "a wide one does not");
         gate.allowed.store(FEWEST, Ordering::Relaxed);
         assert!(pass(&gate, &["a"]).is_none());
-        gate.wait_for_answers(false);
+        drop(waiting);
         assert!(pass(&gate, &["a"]).is_some());
         assert_eq!(gate.allowed_at(gate.now_ms()), FEWEST, "the wait says nothing of its width");
     }

@@ -222,11 +222,23 @@ impl Leases {
         }
     }
 
-    /// Notes that this node has blocked the id of a bucket. The units in its word are taken afterwards.
-    pub(crate) fn block(&self, name: &str) {
-        if let Some(held) = self.held.lock().buckets.get_mut(name) {
-            held.blocks += 1;
-        }
+    /// Takes the lease of a bucket whose id this node has blocked, to give it up. What a call under way gets has no word then.
+    pub(crate) fn block(
+        &self,
+        view: LimitsView<'_>,
+        key: &StoreKey<'_>,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<Option<LeaseEnd>, Outdated> {
+        let mut all = self.held.lock();
+        let Some(held) = all.buckets.get_mut(name) else { return Ok(None) };
+        held.blocks += 1;
+        let mut taken = Ok(LeaseWord::UNKNOWN);
+        let end = held.give_up(|| {
+            taken = self.words.take(view, key, now_ns);
+            taken.map_or(0, LeaseWord::units)
+        });
+        taken.map(|_| end)
     }
 
     /// Begins a reload: new leases get no word until it ends.

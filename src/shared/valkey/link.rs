@@ -222,10 +222,10 @@ impl Link {
             self.late.notified().await;
             let mut question = redis::cmd("EVAL");
             question.arg("return 1").arg(0);
-            let gate = &self.entrance.gate;
-            gate.wait_for_answers(true);
+            // Is dropped with this future, if the connection is lost meanwhile.
+            let waiting = self.entrance.gate.wait_for_answers();
             let asked = self.question(&question).await;
-            gate.wait_for_answers(false);
+            drop(waiting);
             match asked {
                 Asked::Answered => sleep(BETWEEN_QUESTIONS).await,
                 Asked::Lost => return,

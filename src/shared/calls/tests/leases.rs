@@ -276,6 +276,7 @@ fn blocks_end_leases_of_their_node() {
     assert!(block_on(node.all.unblock("a")).unwrap());
     assert_eq!(node.without_store(1), None);
     assert!(block_on(node.all.spend("a", 1)).unwrap().allowed());
+    assert_eq!(node.left("a"), Some(16), "no unit of the lease is lost");
 }
 
 #[test]

@@ -1,154 +1,14 @@
-//! The pause after failures, and connections that are lost under load or while nothing is asked: against a server of the
-//! test's own, which answers the beginning of each connection, and scripts only when it is told to.
+//! The pause after a question without an answer, and connections that are lost under load or while nothing is asked.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{charge, member, options_of, secondly, wait_until};
+use super::mute::{Mute, Seen, members};
+use super::{charge, wait_until};
+use crate::error::{Error, ErrorKind};
 use crate::observe::store_counters::StoreErrors;
-use crate::shared::protocol::{SharedStore, StoreMember};
-use crate::shared::valkey::ValkeyStore;
+use crate::shared::protocol::SharedStore;
+use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::valkey::link::{PAUSE, SILENT};
-use crate::util::lock::Mutex;
-
-/// The state of the server: its answers, and the calls that it has had.
-#[derive(Default)]
-struct Seen {
-    connections: usize,
-    scripts: usize,
-    /// Whether scripts are answered.
-    answers: bool,
-    /// The time that the server takes for a script.
-    takes: Duration,
-    /// The refusal that scripts get.
-    refuses: Option<&'static str>,
-    /// How many of the first connections get no answers any more, as if something between had dropped them silently.
-    dropped: usize,
-    /// The number of scripts at which the server ends all connections.
-    ends_at: Option<usize>,
-    /// Whether all connections end now.
-    ends: bool,
-    /// How far the server's clock is ahead, in s.
-    ahead_s: u64,
-}
-
-/// A server that speaks as much of the protocol as a charge needs. Its threads end with their connections.
-struct Mute {
-    seen: Arc<Mutex<Seen>>,
-    store: Arc<ValkeyStore>,
-}
-
-impl Mute {
-    fn start(seen: Seen, answer_timeout: Duration) -> Mute {
-        Mute::start_as("redis", seen, answer_timeout)
-    }
-
-    fn start_as(scheme: &str, seen: Seen, answer_timeout: Duration) -> Mute {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
-        let seen = Arc::new(Mutex::new(seen));
-        let by = seen.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                by.lock().connections += 1;
-                let (by, number) = (by.clone(), by.lock().connections);
-                std::thread::spawn(move || serve(stream.unwrap(), number, &by));
-            }
-        });
-        let options = options_of(&url).answer_timeout(answer_timeout).unwrap();
-        let store = Arc::new(ValkeyStore::start(&options).unwrap());
-        wait_until("connected", || {
-            let text = charge(&store, &members()).map_err(|error| error.to_string());
-            !text.is_err_and(|text| text.contains("there is no connection"))
-        });
-        Mute { seen, store }
-    }
-
-    fn is_answered(&self) -> bool {
-        charge(&self.store, &members()).is_ok()
-    }
-
-    fn scripts(&self) -> usize {
-        self.seen.lock().scripts
-    }
-
-    /// Calls until the store refuses calls.
-    fn until_refused(&self) {
-        wait_until("refused", || {
-            let error = charge(&self.store, &members()).unwrap_err();
-            error.to_string().contains("no answer came for")
-        });
-    }
-}
-
-fn members() -> [StoreMember; 1] {
-    [member("a", &secondly(5, 1), 1)]
-}
-
-/// Answers the commands of one connection.
-fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
-    let mut bytes = [0; 1 << 16];
-    let port = stream.local_addr().unwrap().port();
-    // Commands after a script without an answer have none either: answers come in the order of the commands.
-    let mut is_stuck = false;
-    stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-    loop {
-        if seen.lock().ends {
-            return;
-        }
-        let count = match stream.read(&mut bytes) {
-            Ok(0) => return,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                continue;
-            }
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return,
-        };
-        let text = String::from_utf8_lossy(&bytes[..count]);
-        let mut seen = seen.lock();
-        seen.scripts += text.matches("EVALSHA").count();
-        if seen.ends_at.is_some_and(|at| seen.scripts >= at) {
-            seen.ends_at = None;
-            return;
-        }
-        let mut answer = String::new();
-        for word in text.split("\r\n") {
-            is_stuck |= seen.dropped >= number;
-            let found = match word {
-                "SETINFO" => "+OK\r\n".into(),
-                "PING" => "+PONG\r\n".into(),
-                "EVAL" => ":1\r\n".into(),
-                "CONFIG" => "-ERR unknown command\r\n".into(),
-                "SLOTS" => {
-                    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
-                }
-                "EVALSHA" => match seen.refuses {
-                    Some(refusal) => format!("-{refusal}\r\n"),
-                    None if seen.answers => {
-                        std::thread::sleep(seen.takes);
-                        let now_s = 1_790_000_000 + seen.ahead_s;
-                        format!("*4\r\n$10\r\n{now_s}\r\n$1\r\n0\r\n:0\r\n$-1\r\n")
-                    }
-                    None => {
-                        is_stuck = true;
-                        continue;
-                    }
-                },
-                _ => continue,
-            };
-            if !is_stuck {
-                answer.push_str(&found);
-            }
-        }
-        drop(seen);
-        if stream.write_all(answer.as_bytes()).is_err() {
-            return;
-        }
-    }
-}
 
 #[test]
 fn a_server_without_answers_is_left_alone() {
@@ -477,5 +337,31 @@ fn redirects_that_nobody_follows_are_counted() {
             assert!(error.is_store_outage(), "{error}");
             assert_eq!(counted(), before + 1, "{scheme}: {error}");
         }
+    }
+}
+
+/// The gate let none in any more: it waited for the answer to a question that had gone with its connection.
+#[test]
+fn questions_lost_with_their_connection_open_the_gate() {
+    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    let store = &mute.store;
+    let admit = || store.admit(&mut std::iter::once("a"), false);
+    for _ in 0..8 {
+        let crowd: Vec<_> = (0..20).map_while(|_| admit().ok()).collect();
+        let late = || Error::new(ErrorKind::StoreLate, "planted");
+        crowd.iter().for_each(|call| drop(call.noted::<()>(Err(late()))));
+        drop(crowd);
+        let reset = BucketChange { member: members()[0].clone(), step: Step::Reset };
+        let (by, (tell, done)) = (store.clone(), std::sync::mpsc::channel());
+        store.run(Box::pin(async move {
+            let _ = tell.send(by.change([reset].into()).await.is_ok());
+        }));
+        wait_until("asked", || !mute.is_answered() && admit().is_err());
+        let connections = mute.seen.lock().connections;
+        mute.seen.lock().ends = true;
+        assert!(!done.recv().unwrap(), "the connection is lost");
+        mute.seen.lock().ends = false;
+        wait_until("connected again", || mute.seen.lock().connections > connections);
+        wait_until("let in", || admit().is_ok());
     }
 }

@@ -17,6 +17,7 @@ mod layer;
 mod many;
 mod model;
 mod moving;
+mod mute;
 mod nodes;
 mod pauses;
 mod processes;
