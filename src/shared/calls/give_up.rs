@@ -90,9 +90,9 @@ impl Limiter {
         (self.begin_to_give_back(self.giving_back_all(ends, now_ns, generation)), next_ns)
     }
 
-    /// Begins to give one lease back, and waits for nothing.
-    pub(super) fn begin_to_give_back_lease(&self, key: Key, end: LeaseEnd) {
-        let (now_ns, generation) = (self.inner.clock.now_ns(), self.generation());
+    /// Begins to give one lease back, which was taken in `generation` or later, and waits for nothing.
+    pub(super) fn begin_to_give_back_lease(&self, key: Key, end: LeaseEnd, generation: u64) {
+        let now_ns = self.inner.clock.now_ns();
         self.begin_to_give_back(self.giving_back_all(vec![(key, end)], now_ns, generation));
     }
 
@@ -123,7 +123,7 @@ impl Limiter {
     }
 
     /// Returns the number of the limits' generation.
-    fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.inner.generation.get(&pin()).number
     }
 

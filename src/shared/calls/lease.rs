@@ -191,7 +191,7 @@ impl KeyedLimit {
     pub(super) fn drop_lease(&self, id: &[u8], name: &str) {
         let inner = &*self.limiter.inner;
         let Some(leases) = inner.leases() else { return };
-        let now_ns = inner.clock.now_ns();
+        let (now_ns, generation) = (inner.clock.now_ns(), self.limiter.generation());
         let key = KeyRef { limit: self.index, id };
         let end = inner.with_view(|view| {
             let entry = view.generation.limits.entry(self.index);
@@ -203,7 +203,7 @@ impl KeyedLimit {
             }
         });
         if let Some(end) = end {
-            self.limiter.begin_to_give_back_lease(Key::new(key), end);
+            self.limiter.begin_to_give_back_lease(Key::new(key), end, generation);
         }
     }
 }

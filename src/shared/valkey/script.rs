@@ -4,8 +4,6 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, RedisWrite, Script, ServerErrorKind, ToRedisArgs, Value};
 
 use smallvec::{SmallVec, smallvec};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
@@ -31,8 +29,6 @@ pub(super) struct Scripts {
 struct Text {
     text: String,
     hash: String,
-    /// When a server last had the text. One call sends it at a time.
-    sent: Mutex<Option<Instant>>,
 }
 
 /// A call of a script.
@@ -81,35 +77,20 @@ impl<'s> ScriptCall<'s> {
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
-    /// other call can come between. Of many first calls one sends it, and the others ask again by the hash.
+    /// other call can come between.
     pub(super) async fn ask(
         &self,
         mut connection: impl ConnectionLike,
         figures: &StoreFigures,
     ) -> RedisResult<Value> {
-        let Text { text, hash, sent } = self.script;
-        let is_unknown = |answer: &RedisResult<Value>| {
-            let unknown = ServerErrorKind::NoScript.into();
-            answer.as_ref().is_err_and(|error| error.kind() == unknown)
-        };
-        let mut answer = self.command("EVALSHA", hash).query_async(&mut connection).await;
-        if !is_unknown(&answer) {
-            return answer;
-        }
-        let waited_since = Instant::now();
-        let mut last_sent = sent.lock().await;
-        if last_sent.is_some_and(|at| at >= waited_since) {
-            drop(last_sent);
-            answer = self.command("EVALSHA", hash).query_async(&mut connection).await;
-            if !is_unknown(&answer) {
-                return answer;
+        let Text { text, hash } = self.script;
+        match self.command("EVALSHA", hash).query_async(&mut connection).await {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                figures.count_script_sent();
+                self.command("EVAL", text).query_async(&mut connection).await
             }
-            last_sent = sent.lock().await;
+            answer => answer,
         }
-        figures.count_script_sent();
-        answer = self.command("EVAL", text).query_async(&mut connection).await;
-        *last_sent = Some(Instant::now());
-        answer
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -128,7 +109,7 @@ impl Scripts {
     pub(super) fn from(change: impl Fn(&str) -> String) -> Scripts {
         let script = |text| {
             let text = change(text);
-            Text { hash: Script::new(&text).get_hash().into(), text, sent: Mutex::default() }
+            Text { hash: Script::new(&text).get_hash().into(), text }
         };
         Scripts {
             charge: script(concat!(include_str!("bucket.lua"), "\n", include_str!("charge.lua"))),

@@ -112,7 +112,7 @@ struct Sent {
 impl Future for Sent {
     type Output = Result<Found, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let world = self.world.clone();
         let mut world = world.lock();
         let now_ns = world.now_ns();
@@ -123,6 +123,8 @@ impl Future for Sent {
             return Poll::Ready(found.clone());
         }
         if now_ns < self.gives_up_ns {
+            // Several calls that are waited for together are polled when they are woken.
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         world.see("calls without an answer", 1);
