@@ -254,9 +254,10 @@ impl Cluster {
         let mut node = self.node_of(slot_of(key))?;
         let mut is_asking = false;
         for _ in 0..=MAX_REDIRECTS {
+            let sent = (&*self.figures, &node.link.script_sent);
             let asked = node.link.with_connection(deadline, async |connection| match is_asking {
-                true => call.ask(Asking(connection), &self.figures).await,
-                false => call.ask(connection, &self.figures).await,
+                true => call.ask(Asking(connection), sent).await,
+                false => call.ask(connection, sent).await,
             });
             let refused = match asked.await {
                 Ok(answer) => return Ok(answer),

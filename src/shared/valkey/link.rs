@@ -62,6 +62,8 @@ pub(super) struct Link {
     answer_timeout: Duration,
     state: Mutex<State>,
     pub(super) entrance: Entrance,
+    /// When the server last had the text of a script: one call sends it at a time.
+    pub(super) script_sent: tokio::sync::Mutex<Option<Instant>>,
     /// Tells the thread that the connection is gone.
     lost: Notify,
     /// Tells the thread that a call had no answer in time.
@@ -159,6 +161,7 @@ impl Link {
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             entrance: Entrance::new(options),
+            script_sent: tokio::sync::Mutex::default(),
             lost: Notify::new(),
             late: Notify::new(),
             attempted: Notify::new(),

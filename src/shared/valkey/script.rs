@@ -4,6 +4,8 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, RedisWrite, Script, ServerErrorKind, ToRedisArgs, Value};
 
 use smallvec::{SmallVec, smallvec};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::rule::Rule;
@@ -77,19 +79,27 @@ impl<'s> ScriptCall<'s> {
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
-    /// other call can come between.
+    /// other call can come between. Of many first calls one sends it, and the others ask again by the hash. `sent`: when the server last
+    /// had a text.
     pub(super) async fn ask(
         &self,
         mut connection: impl ConnectionLike,
-        figures: &StoreFigures,
+        (figures, sent): (&StoreFigures, &Mutex<Option<Instant>>),
     ) -> RedisResult<Value> {
         let Text { text, hash } = self.script;
-        match self.command("EVALSHA", hash).query_async(&mut connection).await {
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                figures.count_script_sent();
-                self.command("EVAL", text).query_async(&mut connection).await
+        loop {
+            match self.command("EVALSHA", hash).query_async(&mut connection).await {
+                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {}
+                answer => return answer,
             }
-            answer => answer,
+            let unknown_at = Instant::now();
+            let mut sent_at = sent.lock().await;
+            if sent_at.is_none_or(|sent_at| sent_at < unknown_at) {
+                figures.count_script_sent();
+                let answer = self.command("EVAL", text).query_async(&mut connection).await;
+                *sent_at = Some(Instant::now());
+                return answer;
+            }
         }
     }
 

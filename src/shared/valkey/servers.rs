@@ -132,8 +132,8 @@ impl Servers {
     ) -> Result<Value, Error> {
         match &self.kind {
             Kind::One(link) => {
-                let asked =
-                    link.with_connection(deadline, async |to| call.ask(to, &self.figures).await);
+                let sent = (&*self.figures, &link.script_sent);
+                let asked = link.with_connection(deadline, async |to| call.ask(to, sent).await);
                 let asked = asked.await;
                 // One server follows none: the address should be that of a cluster.
                 if let Err(Refused { redirect: Some(_), error }) = &asked {

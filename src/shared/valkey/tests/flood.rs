@@ -271,3 +271,28 @@ fn crowds_of_returns_wait_for_their_turn() {
         assert_eq!(limiter.counters().store().unwrap().outages, 0);
     });
 }
+
+/// Each of them sent the whole script, and most were late for it.
+#[test]
+fn one_of_the_first_calls_sends_the_script() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limiter = node(&server, "shared: exact");
+        let clients = limiter.shared("PerClient").unwrap();
+        let script = redis::cmd("SCRIPT").arg("FLUSH").to_owned();
+        let () = script.query(&mut server.connection()).unwrap();
+        let before = limiter.counters().store().unwrap().scripts_sent;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let tasks: Vec<_> = (0..200)
+            .map(|id| {
+                let clients = clients.clone();
+                runtime.spawn(async move { clients.spend(&format!("client{id}"), 1).await })
+            })
+            .collect();
+        for task in tasks {
+            let _ = runtime.block_on(task).unwrap();
+        }
+        let sent = limiter.counters().store().unwrap().scripts_sent - before;
+        assert!((1..=20).contains(&sent), "{sent}");
+    });
+}
