@@ -93,12 +93,12 @@ fn two_versions_keep_the_bound_of_both() {
             for seed in 0..full_size(1, 5) {
                 let uses = uses_of(&versions, shared, seed);
                 let (beyond, units) = (
-                    beyond_one_bucket(&bound, &uses),
+                    beyond_one_bucket(&bound, &uses, &[]),
                     uses.iter().map(|(_, cost)| cost).sum::<u64>(),
                 );
                 assert_eq!(beyond, 0, "{versions:?} {shared:?} {seed}: {units} units");
                 for (beyond, limit) in beyond_either.iter_mut().zip(&versions) {
-                    *beyond += beyond_one_bucket(limit, &uses);
+                    *beyond += beyond_one_bucket(limit, &uses, &[]);
                 }
             }
             println!("{versions:?} {shared:?}: beyond one version alone {beyond_either:?}");

@@ -1,5 +1,6 @@
 //! Several nodes take leases from one store, whose calls are slow and get lost, while nodes crash, reload and give leases
-//! back. All that they used must fit one local bucket.
+//! back. All that they used must fit one local bucket. So must what a batch has taken from leases and given back, because the store
+//! denied it or did not answer: that is a charge, and a return (docs/guarantees.md). The bucket may have been full in between.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,9 +27,16 @@ struct World {
     late: Vec<(u64, Arc<[StoreMember]>)>,
     /// The buckets of the last call.
     asked: Vec<Box<str>>,
-    /// The uses of each bucket, by the store's time.
-    uses: HashMap<Box<str>, Vec<(u64, u64)>>,
+    /// The charges and the returns of each bucket, by the store's time.
+    uses: HashMap<Box<str>, Uses>,
     seen: BTreeMap<&'static str, u64>,
+}
+
+/// Times since 1970 in ns, and units.
+#[derive(Clone, Default)]
+struct Uses {
+    charges: Vec<(u64, u64)>,
+    returns: Vec<(u64, u64)>,
 }
 
 impl World {
@@ -41,8 +49,20 @@ impl World {
     }
 
     fn used(&mut self, key: &str, at_ns: u64, cost: u64) {
-        self.uses.entry(key.into()).or_default().push((at_ns, cost));
+        self.uses.entry(key.into()).or_default().charges.push((at_ns, cost));
         self.see("units", cost);
+    }
+
+    /// Records units that were taken at `at_ns`, and come back now.
+    fn returned(&mut self, key: &str, at_ns: u64, cost: u64) {
+        let now_ns = self.now_ns();
+        self.see("units back to leases", cost);
+        // A batch that is denied at once may have taken none.
+        if at_ns < now_ns {
+            let uses = self.uses.entry(key.into()).or_default();
+            uses.charges.push((at_ns, cost));
+            uses.returns.push((now_ns, cost));
+        }
     }
 
     /// Charges a batch at the store.
@@ -290,7 +310,7 @@ impl SimulatedNode {
                 world.used(&self.name(key), at_ns, cost);
                 world.see("units of batches from leases", cost);
             } else {
-                world.see("units back to leases", cost);
+                world.returned(&self.name(key), at_ns, cost);
             }
         }
     }
@@ -398,22 +418,32 @@ fn simulate(
     }
     drop(nodes);
     let world = world.lock();
-    let mut uses: Vec<_> = world.uses.values().cloned().collect();
-    uses.iter_mut().for_each(|uses| uses.sort_unstable());
-    let violations = uses.iter().map(|uses| beyond_one_bucket(limit, uses));
-    let violations = violations.sum();
+    let all = world.uses.values();
+    let violations = all.map(|uses| beyond_one_bucket(limit, &uses.charges, &uses.returns)).sum();
     (world.seen.clone(), violations)
 }
 
-/// Replays the uses on one local bucket; returns how many do not fit.
-pub(super) fn beyond_one_bucket(limit: &Limit, uses: &[(u64, u64)]) -> usize {
-    let mut word = 0;
-    let fits = uses.iter().map(|&(at_ns, cost)| {
-        let outcome = limit.rule().spend(word, at_ns - ORIGIN_NS + 1, cost);
+/// Replays charges and returns on one local bucket; returns how many charges do not fit.
+pub(super) fn beyond_one_bucket(
+    limit: &Limit,
+    charges: &[(u64, u64)],
+    returns: &[(u64, u64)],
+) -> usize {
+    let charges = charges.iter().map(|&(at_ns, units)| (at_ns, false, units));
+    let mut all: Vec<_> =
+        charges.chain(returns.iter().map(|&(at_ns, units)| (at_ns, true, units))).collect();
+    all.sort_unstable();
+    let (mut word, mut beyond) = (0, 0);
+    for (at_ns, is_return, units) in all {
+        let now_ns = at_ns - ORIGIN_NS + 1;
+        let outcome = match is_return {
+            true => limit.rule().refund(word, now_ns, units),
+            false => limit.rule().spend(word, now_ns, units),
+        };
         word = outcome.word.unwrap_or(word);
-        outcome.decision.allowed()
-    });
-    fits.filter(|fits| !fits).count()
+        beyond += usize::from(!is_return && !outcome.decision.allowed());
+    }
+    beyond
 }
 
 fn simulated() -> [Limit; 2] {
