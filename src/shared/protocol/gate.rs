@@ -204,7 +204,7 @@ pub(crate) struct Waiting<'g>(&'g Gate);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Waiting(gate) = self;
-        // What it has not let in meanwhile says nothing of how many may be under way.
+        // No call was late meanwhile, but none was let in: this time does not count towards `WHOLE_AFTER_MS`.
         gate.narrowed_ms.store(gate.now_ms(), Ordering::Relaxed);
         gate.waits.store(0, Ordering::Relaxed);
     }

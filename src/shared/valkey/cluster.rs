@@ -1,6 +1,6 @@
 //! A cluster: which node has which slot, and a connection to each node.
 //!
-//! Each node has its own [`Link`], with its own breaker and its own connection that is made again in the background, so
+//! Each node has its own [`Link`], with its own gate and its own connection that is made again in the background, so
 //! a node that stands still delays the calls for its own slots alone. A node's answer that a slot is elsewhere means that the
 //! script has not run: the call goes on there. No call is sent again for another reason.
 

@@ -1,4 +1,4 @@
-//! The connection to one server: made in the background, given to calls, and closed for a time after failures.
+//! The connection to one server: made in the background, given to calls, and closed for a time if the server answers nothing.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -26,8 +26,8 @@ use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
 
-/// The time without an answer to a question after which a server stands still, and calls are refused for a time. A server that only has
-/// more calls than it can answer in time comes to the question before: to all calls that some nodes send it at once.
+/// The time without an answer to a question after which calls are refused for a time. A server that is only slower than its callers
+/// answers the question earlier: what a few nodes send it at once takes it less than two seconds.
 pub(super) const SILENT: Duration = Duration::from_secs(2);
 /// The time from the answer to a question to the next question.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ const IDLE: Duration = Duration::from_millis(500);
 
 const LOST: &str = "the last connection was lost, a new one is being made";
 
-/// What became of a question.
+/// The result of a question to the server.
 enum Asked {
     Answered,
     /// The connection was lost.

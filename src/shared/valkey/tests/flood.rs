@@ -37,6 +37,16 @@ fn node_with(server: &Server, more: &str, policy: &str) -> Limiter {
     limiter
 }
 
+/// Makes calls at once, on several threads, and waits for their answers.
+fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    calls: usize,
+    call: impl Fn(usize) -> F,
+) -> Vec<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let tasks: Vec<_> = (0..calls).map(|at| runtime.spawn(call(at))).collect();
+    tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).collect()
+}
+
 struct Flood {
     calls: u64,
     admitted: u64,
@@ -121,7 +131,7 @@ fn flood_of_one_id_stays_within_its_limit() {
             assert!(admitted <= most + by_policy, "{policy}: {admitted} of at most {most}");
             // On a machine that has no time for the server answers are late, and their units are spent.
             assert!(admitted > 0, "{policy}: {admitted}");
-            // The other client had 5 of 118 before. Beside other programs some of its answers are late, too.
+            // The other client had 5 of 118 before. Beside other programs some of its answers are late as well.
             assert!(other.1 * 2 >= other.0, "{policy}: the other client has {other:?}");
         }
     });
@@ -134,20 +144,14 @@ fn burst_of_calls_is_answered_in_time() {
         let server = Server::start(binary);
         let limiter = node(&server, "shared: exact, on_error: allow");
         let clients = limiter.shared("PerClient").unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let tasks: Vec<_> = (0..CALLERS)
-            .map(|caller| {
-                let clients = clients.clone();
-                runtime.spawn(async move {
-                    let called = Instant::now();
-                    let id = format!("client{caller}");
-                    let decision = clients.spend(&id, 1).await.unwrap();
-                    (decision, called.elapsed())
-                })
-            })
-            .collect();
-        let answers: Vec<_> =
-            tasks.into_iter().map(|task| runtime.block_on(task).unwrap()).collect();
+        let answers = at_once(CALLERS, |caller| {
+            let clients = clients.clone();
+            async move {
+                let called = Instant::now();
+                let decision = clients.spend(&format!("client{caller}"), 1).await.unwrap();
+                (decision, called.elapsed())
+            }
+        });
         let allowed = answers.iter().filter(|(decision, _)| decision.allowed()).count();
         let overloaded = answers.iter().filter(|(decision, _)| decision.overloaded()).count();
         let longest = answers.iter().map(|answer| answer.1).max().unwrap();
@@ -259,16 +263,11 @@ fn crowds_of_returns_wait_for_their_turn() {
         let server = Server::start(binary);
         let limiter = node(&server, "shared: exact");
         let clients = limiter.shared("PerClient").unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let tasks: Vec<_> = (0..1_000)
-            .map(|id| {
-                let clients = clients.clone();
-                runtime.spawn(async move { clients.refund(&format!("client{}", id % 50), 1).await })
-            })
-            .collect();
-        for task in tasks {
-            assert!(runtime.block_on(task).unwrap().is_ok());
-        }
+        let refunds = at_once(1_000, |id| {
+            let clients = clients.clone();
+            async move { clients.refund(&format!("client{}", id % 50), 1).await }
+        });
+        assert!(refunds.iter().all(Result::is_ok));
         assert_eq!(limiter.counters().store().unwrap().outages, 0);
     });
 }
@@ -283,16 +282,10 @@ fn one_of_the_first_calls_sends_the_script() {
         let script = redis::cmd("SCRIPT").arg("FLUSH").to_owned();
         let () = script.query(&mut server.connection()).unwrap();
         let before = limiter.counters().store().unwrap().scripts_sent;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let tasks: Vec<_> = (0..200)
-            .map(|id| {
-                let clients = clients.clone();
-                runtime.spawn(async move { clients.spend(&format!("client{id}"), 1).await })
-            })
-            .collect();
-        for task in tasks {
-            let _ = runtime.block_on(task).unwrap();
-        }
+        at_once(200, |id| {
+            let clients = clients.clone();
+            async move { clients.spend(&format!("client{id}"), 1).await }
+        });
         let sent = limiter.counters().store().unwrap().scripts_sent - before;
         assert!((1..=20).contains(&sent), "{sent}");
     });
