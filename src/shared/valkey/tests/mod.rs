@@ -19,6 +19,7 @@ mod model;
 mod moving;
 mod mute;
 mod nodes;
+mod one_node;
 mod pauses;
 mod processes;
 mod scripts;

@@ -46,6 +46,27 @@ fn clients_that_pause_lose_no_units() {
     });
 }
 
+/// The server stood still for longer than a call may take: all leases were lost.
+#[test]
+fn a_stall_while_leases_go_back_loses_none() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limiter = node(&server);
+        let clients = limiter.shared("PerClient").unwrap();
+        let ids: Vec<String> = (0..150).map(|id| id.to_string()).collect();
+        for id in ids.iter().chain(&ids) {
+            assert!(block_on(clients.spend(&**id, 1)).unwrap().allowed());
+        }
+        server.signal("-STOP");
+        std::thread::scope(|scope| {
+            let given = scope.spawn(|| block_on(limiter.give_leases_back()));
+            std::thread::sleep(Duration::from_millis(150));
+            server.signal("-CONT");
+            assert!(given.join().unwrap().is_ok());
+        });
+    });
+}
+
 /// The task that returns leases keeps neither the limiter nor its store's thread.
 #[test]
 fn watched_leases_end_with_their_limiter() {
