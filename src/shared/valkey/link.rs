@@ -48,10 +48,12 @@ const LOST: &str = "the last connection was lost, a new one is being made";
 /// The result of a question to the server.
 enum Asked {
     Answered,
-    /// The connection was lost.
+    /// There is no connection, or it was lost.
     Lost,
-    /// No answer came in time.
-    Silent,
+    /// No answer came in time. `made`: see [`State`].
+    Silent {
+        made: u64,
+    },
 }
 
 pub(super) struct Link {
@@ -175,6 +177,10 @@ impl Link {
 
     /// Connects, and connects again when the connection is lost. Never ends.
     pub(super) async fn keep_connected(&self) {
+        tokio::join!(self.connect_again(), self.ask_after_late_calls());
+    }
+
+    async fn connect_again(&self) {
         let mut wait = FIRST_WAIT;
         loop {
             match self.place.connect(self.connect_timeout).await {
@@ -213,54 +219,47 @@ impl Link {
                 // Else it was told of a connection that has been replaced already.
                 () = self.lost.notified() => if self.connection().is_none() { return },
                 () = self.until_found_lost() => return,
-                () = self.until_silent() => return,
             }
         }
     }
 
-    /// Asks the server after a call without an answer in time, until it has no answer for long enough: then calls are refused for a
-    /// time. The question is a script, because a server may answer other commands, and no script, while a failover begins.
-    async fn until_silent(&self) {
+    /// Asks the server after a call without an answer in time. Without an answer for long enough, calls are refused for a time. The
+    /// question is a script, because a server may answer other commands, and no script, while a failover begins. Never ends.
+    async fn ask_after_late_calls(&self) {
+        let mut question = redis::cmd("EVAL");
+        question.arg("return 1").arg(0);
         loop {
             self.late.notified().await;
-            let mut question = redis::cmd("EVAL");
-            question.arg("return 1").arg(0);
-            // Is dropped with this future, if the connection is lost meanwhile.
             let waiting = self.entrance.gate.wait_for_answers();
-            let asked = self.question(&question).await;
+            let asked = self.question(&question, SILENT.max(self.answer_timeout)).await;
             drop(waiting);
-            match asked {
-                Asked::Answered => sleep(BETWEEN_QUESTIONS).await,
-                Asked::Lost => return,
-                Asked::Silent => {
-                    let mut state = self.state.lock();
+            if let Asked::Silent { made } = asked {
+                let mut state = self.state.lock();
+                if state.has(made) {
                     state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
                     self.figures.set_paused(true);
                     // The connection may be half open: a new one tells.
                     state.end_connection();
-                    return;
+                    self.lost.notify_one();
                 }
             }
+            sleep(BETWEEN_QUESTIONS).await;
         }
     }
 
     /// Asks the server. The question is no call: without an answer it is no failure, and with one it ends no pause.
-    async fn question(&self, question: &Cmd) -> Asked {
-        let within = SILENT.max(self.answer_timeout);
+    async fn question(&self, question: &Cmd, within: Duration) -> Asked {
         let (connection, made) = {
             let state = self.state.lock();
             (state.connection.clone(), state.made)
         };
-        let Some(mut connection) = connection else { return Asked::Answered };
+        let Some(mut connection) = connection else { return Asked::Lost };
         match timeout(within, question.exec_async(&mut connection)).await {
             Ok(Err(error)) if !failure(&error).is_answer => {
-                let mut state = self.state.lock();
-                if state.has(made) {
-                    state.end_connection();
-                }
+                self.reconnect(made, LOST.into());
                 Asked::Lost
             }
-            Err(_) => Asked::Silent,
+            Err(_) => Asked::Silent { made },
             Ok(_) => Asked::Answered,
         }
     }
@@ -270,14 +269,11 @@ impl Link {
     async fn until_found_lost(&self) {
         loop {
             self.until_idle().await;
-            match self.question(&redis::cmd("PING")).await {
-                Asked::Answered => {}
-                Asked::Lost => return,
-                Asked::Silent => {
-                    // The server stands still, or something between has dropped the connection: a new one tells.
-                    self.state.lock().end_connection();
-                    return;
-                }
+            let asked = self.question(&redis::cmd("PING"), PAUSE.max(self.answer_timeout)).await;
+            // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there is
+            // another one.
+            if !matches!(asked, Asked::Answered) {
+                return;
             }
         }
     }
