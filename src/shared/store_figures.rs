@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::observe::store_counters::{ClockSteps, StoreErrors};
 use crate::util::lock::Mutex;
-use crate::util::sync::{Figure, Ordering, Switch};
+use crate::util::sync::{Figure, FigureUsize, Ordering};
 
 /// The difference between two answers' clocks from which it counts as a step, in ns.
 const STEP_NS: i128 = 100_000_000;
@@ -32,7 +32,7 @@ pub(crate) struct StoreFigures {
     /// Answers that cannot be used: their faults are of two kinds, which have other errors as well.
     unusable: Figure,
     scripts_sent: Figure,
-    is_paused: Switch,
+    paused: FigureUsize,
     last_error: Mutex<Option<String>>,
     began: Instant,
     clock: Mutex<ClockWatch>,
@@ -45,7 +45,7 @@ impl Default for StoreFigures {
             errors: Default::default(),
             unusable: Figure::default(),
             scripts_sent: Figure::default(),
-            is_paused: Switch::default(),
+            paused: FigureUsize::new(0),
             last_error: Mutex::default(),
             began: Instant::now(),
             clock: Mutex::default(),
@@ -90,9 +90,13 @@ impl StoreFigures {
         self.scripts_sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes whether calls are refused after failures.
-    pub(crate) fn set_paused(&self, is_paused: bool) {
-        self.is_paused.store(is_paused, Ordering::Relaxed);
+    /// Notes that a server is not asked for a time.
+    pub(crate) fn begin_pause(&self) {
+        self.paused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_pause(&self) {
+        self.paused.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Compares the store's time in an answer with the monotonic clock of this node. `sent`: before the call was sent.
@@ -122,7 +126,7 @@ impl StoreFigures {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.is_paused.load(Ordering::Relaxed)
+        self.paused.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the steps ahead and those back.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind};
 use crate::limit::Limit;
 use crate::limiter::batch::prepared::Trial;
-use crate::limiter::batch::{MemberMode, Prepared};
+use crate::limiter::batch::{INLINE_MEMBERS, MemberMode, Prepared};
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::Receipt;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
@@ -50,11 +52,11 @@ pub(crate) struct AskedBatch {
     /// Those of them whose limits are leased, by position in `members`.
     pub(super) leased: Vec<(usize, LeasedMember)>,
     /// What decides each of them if the store does not.
-    pub(super) policies: Box<[Policy]>,
+    pub(super) policies: SmallVec<[Policy; 1]>,
     pub(super) call: SharedCall,
     pub(super) passed: Passed,
     /// What the node needs to know to keep a denial of the batch. `None`: it keeps none.
-    pub(super) keeping: Option<Box<Keeping>>,
+    pub(super) keeping: Option<Keeping>,
 }
 
 /// When a batch was sent, and the marks of its buckets then.
@@ -218,7 +220,7 @@ impl AskedBatch {
 
     /// Waits for the store's answer, gives the local charges back if it does not allow the batch, and counts.
     pub(super) async fn decide_by(
-        mut self,
+        mut self: Box<Self>,
         (store, reply): (Arc<dyn SharedStore>, Reply<Found>),
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
@@ -376,7 +378,7 @@ impl AskedBatch {
             return member.decision.in_shadow();
         }
         let members = self.locals.iter().chain(&self.shared).filter(|member| member.can_deny());
-        let mut in_order: Vec<_> = members.collect();
+        let mut in_order: SmallVec<[_; INLINE_MEMBERS]> = members.collect();
         in_order.sort_unstable_by_key(|member| member.position);
         in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
             strictest.stricter(member.decision.for_member(member.position))

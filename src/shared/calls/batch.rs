@@ -44,7 +44,7 @@ pub(crate) enum Begun {
     Local,
     /// It is decided: a local member has denied it, or the limiter is off.
     Decided(DecidedBatch),
-    Asks(AskedBatch),
+    Asks(Box<AskedBatch>),
 }
 
 /// Several buckets, of which nodes may share some, from [`Limiter::shared_batch`]. A spend charges all of them, on this node
@@ -353,7 +353,7 @@ impl SharedBatch<'_> {
             shared: Vec::new(),
             members: Arc::default(),
             leased: Vec::new(),
-            policies: Box::default(),
+            policies: SmallVec::new(),
             call,
             passed: Passed::default(),
             keeping: None,
@@ -377,7 +377,7 @@ impl SharedBatch<'_> {
             return Ok(Ok(Begun::Decided(asked.decide_here())));
         }
         let as_asked = |member: &&Prepared<'_>| asked_member(view, handle, member, call.spends);
-        let mut members: Vec<_> = to_ask.iter().map(as_asked).collect();
+        let mut members: Arc<[StoreMember]> = to_ask.iter().map(as_asked).collect();
         let limits = &view.generation.limits;
         asked.policies =
             to_ask.iter().map(|member| policy(limits.entry(member.key.key.limit))).collect();
@@ -388,23 +388,23 @@ impl SharedBatch<'_> {
                 && let Some(found) = denials.find(&members, now_ns)
                 && have_no_units(view, &to_ask, now_ns)?
             {
-                asked.members = members.into();
+                asked.members = members;
                 return Ok(asked.decide_by_denial(found).map(Begun::Decided));
             }
             let (marks, has_denial) = denials.marks(&members, now_ns);
             was_denied = has_denial;
             // The texts of several slots are of different times, and some may have been charged and returned.
-            let keeping = || Box::new(Keeping { sent_ns: now_ns, marks });
-            asked.keeping = (!is_split).then(keeping);
+            asked.keeping = (!is_split).then_some(Keeping { sent_ns: now_ns, marks });
         }
         match handle.store.admit(&mut members.iter().map(|member| &*member.key), was_denied) {
             Ok(passed) => asked.passed = passed,
             Err(error) => {
-                asked.members = members.into();
+                asked.members = members;
                 return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
             }
         }
-        for (at, (member, to_store)) in to_ask.iter().zip(&mut members).enumerate() {
+        let ours = Arc::get_mut(&mut members).into_iter().flatten();
+        for (at, (member, to_store)) in to_ask.iter().zip(ours).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;
             let may_ask = !is_split && is_charged && handle.store.is_ready(&to_store.key);
             let asks = (may_ask, !call.spends);
@@ -413,8 +413,8 @@ impl SharedBatch<'_> {
                 asked.leased.push((at, leased));
             }
         }
-        asked.members = members.into();
-        Ok(Ok(Begun::Asks(asked)))
+        asked.members = members;
+        Ok(Ok(Begun::Asks(Box::new(asked))))
     }
 }
 
@@ -464,19 +464,19 @@ async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<D
 
 impl AskedBatch {
     /// Hands the batch to the store; returns where its answer will come.
-    pub(crate) fn ask(self) -> Result<AnswerOfBatch, Error> {
+    pub(crate) fn ask(self: Box<Self>) -> Result<AnswerOfBatch, Error> {
         self.ask_as(|decided| decided)
     }
 
     /// As [`ask`](Self::ask), for a caller that takes nothing if it goes away.
     pub(super) fn ask_unclaimed(
-        self,
+        self: Box<Self>,
     ) -> Result<oneshot::Receiver<Result<Unclaimed, Error>>, Error> {
         self.ask_as(Unclaimed::new)
     }
 
     fn ask_as<T: Send + 'static>(
-        self,
+        self: Box<Self>,
         wrap: impl FnOnce(DecidedBatch) -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
         let part = self.shared.first().and_then(|first| first.handle.limiter.inner.part());

@@ -189,8 +189,13 @@ mod tests {
         let member = member_of(&limit);
         let texts = vec![None, Some(bucket.text(&limit).into_bytes().into())];
         let times = vec![at_ns + minute_ns, at_ns];
-        let found =
-            Found { unix_ns: at_ns + minute_ns, denied: Some(0), texts, leased: vec![0; 2], times };
+        let found = Found {
+            unix_ns: at_ns + minute_ns,
+            denied: Some(0),
+            texts,
+            leased: smallvec::smallvec![0; 2],
+            times,
+        };
         assert_eq!(looked_at(&member, 1, &found).unwrap().remaining(), Some(2));
     }
 }

@@ -75,13 +75,17 @@ impl StoreHandle {
         if let Some(number) = self.boulders_number(entry, limit) {
             return format!("{number}:{text}").into();
         }
-        let mut key = format!("{}{}", self.prefix, entry.name);
-        if limit.rule().gcra().is_none() {
-            key = key + "/" + limit.algorithm();
-        }
+        let (prefix, name) = (&*self.prefix, &*entry.name);
+        let algorithm = limit.rule().gcra().is_none().then(|| limit.algorithm());
+        let start = match algorithm {
+            None => [prefix, name, "", ""],
+            Some(algorithm) => [prefix, name, "/", algorithm],
+        };
         if text.len() <= ID_MAX_BYTES {
-            return (key + ":" + &text).into();
+            let [prefix, name, slash, algorithm] = start;
+            return [prefix, name, slash, algorithm, ":", &text].concat().into();
         }
+        let mut key = start.concat();
         key.push('#');
         for byte in &Sha256::digest(text.as_bytes())[..HASH_BYTES] {
             key.push_str(&format!("{byte:02x}"));

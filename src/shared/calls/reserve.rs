@@ -161,7 +161,7 @@ impl KeyedLimit {
         id: Id<'_>,
         estimate: u64,
     ) -> Result<(Decision, Option<SharedReceipt>), Error> {
-        let ask = async |asked: AskedBatch| Ok(answer(asked.ask_unclaimed()?).await?.claim());
+        let ask = async |asked: Box<AskedBatch>| Ok(answer(asked.ask_unclaimed()?).await?.claim());
         self.estimate(id, estimate, ask).await
     }
 
@@ -170,7 +170,7 @@ impl KeyedLimit {
         &self,
         id: Id<'_>,
         estimate: u64,
-        ask: impl AsyncFn(AskedBatch) -> Result<DecidedBatch, Error>,
+        ask: impl AsyncFn(Box<AskedBatch>) -> Result<DecidedBatch, Error>,
     ) -> Result<(Decision, Option<SharedReceipt>), Error> {
         loop {
             if self.terms_unleased(id)?.is_some() {

@@ -12,7 +12,7 @@
 use std::sync::{Arc, RwLock};
 
 use ahash::RandomState;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};
 use crate::shared::protocol::{Found, StoreMember};
@@ -118,7 +118,7 @@ impl Denials {
             unix_ns: times.iter().copied().max()?,
             denied: None,
             texts: texts.iter().map(|(kept, _)| kept.text.clone()).collect(),
-            leased: vec![0; members.len()],
+            leased: smallvec![0; members.len()],
             times,
         };
         let denier = |found: &Found| denied_by(members, &decide_found(members, found).ok()?);
@@ -237,7 +237,7 @@ mod tests {
             unix_ns: UNIX_NS,
             denied: Some(0),
             texts: times.iter().map(text).collect(),
-            leased: vec![0; times.len()],
+            leased: smallvec![0; times.len()],
             times: times.to_vec(),
         };
         let marks = denials.marks(members, SENT_NS).0;
@@ -298,7 +298,7 @@ mod tests {
         let marks = denials.marks(&one, SENT_NS).0;
         for (sent_ns, full_in_ns) in [(SENT_NS + 9, 30_000_000_000_u64), (SENT_NS, 7)] {
             let text = Some(Box::from((UNIX_NS + full_in_ns).to_string().as_bytes()));
-            let (denied, leased, times) = (Some(0), vec![0], Vec::new());
+            let (denied, leased, times) = (Some(0), smallvec![0], Vec::new());
             let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
             denials.keep(&one, &found, &marks, (sent_ns, sent_ns));
         }
@@ -311,7 +311,7 @@ mod tests {
         let (denials, one) = (Denials::new(), [member("a")]);
         keep(&denials, &one, &[UNIX_NS]);
         let full = |at_ns: u64| {
-            let (texts, leased, times) = (vec![None], vec![0], Vec::new());
+            let (texts, leased, times) = (vec![None], smallvec![0], Vec::new());
             let found = Found { unix_ns: UNIX_NS, denied: None, texts, leased, times };
             let (marks, was_denied) = denials.marks(&one, at_ns);
             denials.keep(&one, &found, &marks, (at_ns, at_ns));
@@ -328,7 +328,7 @@ mod tests {
         let (denials, members) = (Denials::new(), ["a", "b"].map(member));
         let text = |after_ns: u64| Some(Box::from((UNIX_NS + after_ns).to_string().as_bytes()));
         let texts = vec![text(1_200_000), text(30_000_000_000)];
-        let (leased, times) = (vec![0; 2], Vec::new());
+        let (leased, times) = (smallvec![0; 2], Vec::new());
         let found = Found { unix_ns: UNIX_NS, denied: Some(0), texts, leased, times };
         let marks = denials.marks(&members, SENT_NS).0;
         denials.keep(&members, &found, &marks, (SENT_NS, SENT_NS + 1_000_000));
@@ -342,7 +342,7 @@ mod tests {
     fn slow_answers_shorten_no_wait() {
         let (denials, one) = (Denials::new(), [member("a")]);
         let text = Some(Box::from((UNIX_NS + 30_000_000_000).to_string().as_bytes()));
-        let (denied, leased, times) = (Some(0), vec![0], Vec::new());
+        let (denied, leased, times) = (Some(0), smallvec![0], Vec::new());
         let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
         let marks = denials.marks(&one, SENT_NS).0;
         denials.keep(&one, &found, &marks, (SENT_NS, SENT_NS + 9_000_000));

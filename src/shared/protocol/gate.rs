@@ -52,14 +52,18 @@ pub(crate) struct Gate {
     narrowed: FigureUsize,
     narrowed_ms: FigureUsize,
     made: Instant,
-    /// The answers in time.
+    /// The answers in time, and the calls that the server did not answer in time.
     answers: FigureUsize,
+    late: FigureUsize,
     /// The calls that have ever come, those among them that were not let in.
     came: FigureUsize,
     /// Whether the store was asked whether it answers, and has not answered yet: 1.
     waits: FigureUsize,
     under_way: Calls,
-    /// Those of each part of the ids.
+    /// The calls under way that admit nothing. They have longer for their answers, so they are not of the calls above, of which many
+    /// are a crowd.
+    returns: Calls,
+    /// The calls of each part of the ids.
     parts: Box<[Calls]>,
 }
 
@@ -78,8 +82,9 @@ struct Counts {
     /// The calls that had come before this one, and those of them that had ended.
     before: usize,
     ended: usize,
-    /// The answers in time before it.
+    /// The answers in time before it, and the late calls.
     answers: usize,
+    late: usize,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
 }
@@ -114,9 +119,11 @@ impl Gate {
             narrowed_ms: FigureUsize::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
+            late: FigureUsize::new(0),
             came: FigureUsize::new(0),
             waits: FigureUsize::new(0),
             under_way: Calls::default(),
+            returns: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
@@ -133,9 +140,9 @@ impl Gate {
         let beside = self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
         let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
-        let answers = self.answers.load(Ordering::Relaxed);
+        let [answers, late] = [&self.answers, &self.late].map(|it| it.load(Ordering::Relaxed));
         let gate = self.clone();
-        let mut passed = Counts { gate, before, ended, answers, parts: SmallVec::new() };
+        let mut passed = Counts { gate, before, ended, answers, late, parts: SmallVec::new() };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
             // Two buckets of a batch in one part have one place.
@@ -145,6 +152,12 @@ impl Gate {
             }
         }
         Some(Passed { counts: smallvec![passed] })
+    }
+
+    /// Lets a call in that admits nothing, beside half as many as other calls; `None` if too many are under way.
+    pub(crate) fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
+        self.returns.enter(self.allowed_at(self.now_ms()) / 2)?;
+        Some(PassedReturn(self.clone()))
     }
 
     /// Waits, until the result is dropped, for a store that had answered a call late: at its fewest calls, the gate lets none in before the
@@ -170,6 +183,11 @@ impl Gate {
 
     fn now_ms(&self) -> usize {
         self.made.elapsed().as_millis() as usize
+    }
+
+    /// Notes that the server did not answer a call in time.
+    pub(crate) fn note_late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that a call has its answer in time.
@@ -210,6 +228,22 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// A call that admits nothing, under way until this is dropped.
+pub(crate) struct PassedReturn(Arc<Gate>);
+
+impl PassedReturn {
+    /// Notes that the call has its answer in time. One without narrows nothing.
+    pub(crate) fn note_answer(&self) {
+        self.0.widen();
+    }
+}
+
+impl Drop for PassedReturn {
+    fn drop(&mut self) {
+        self.0.returns.leave();
+    }
+}
+
 impl Passed {
     /// Adds the places of a call in the gates of other servers.
     pub(crate) fn and(mut self, other: Passed) -> Passed {
@@ -229,7 +263,10 @@ impl Passed {
         };
         // A call that was not sent has waited too long in the node.
         let is_late = error.is_late() || error.is_unsent();
-        let crowded = self.counts.iter().filter(|call| is_late && call.is_in_crowd());
+        // A batch over several servers is late because of one of them.
+        let is_one = self.counts.len() == 1;
+        let of_late = self.counts.iter().filter(|call| is_late && (is_one || call.met_late_ones()));
+        let crowded = of_late.filter(|call| call.is_in_crowd());
         let crowds = crowded.map(|call| call.gate.narrow(call)).count();
         Err(if crowds > 0 { error.in_a_crowd() } else { error })
     }
@@ -241,6 +278,11 @@ impl Counts {
     fn is_in_crowd(&self) -> bool {
         let came = self.gate.came.load(Ordering::Relaxed);
         came.wrapping_sub(self.ended) > CROWD
+    }
+
+    /// Whether the server was late for this call, or for others meanwhile.
+    fn met_late_ones(&self) -> bool {
+        self.gate.late.load(Ordering::Relaxed) != self.late
     }
 }
 

@@ -24,6 +24,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limit::Limit;
@@ -185,7 +187,7 @@ pub(crate) struct Found {
     /// The members' texts before the charge. `None`: the store had none.
     pub(crate) texts: Vec<Option<Box<[u8]>>>,
     /// The units that each member's node has taken ahead; 0 for most.
-    pub(crate) leased: Vec<u64>,
+    pub(crate) leased: SmallVec<[u64; 2]>,
     /// The time at which each member was decided, if servers of a cluster have decided them by their own clocks; else empty.
     pub(crate) times: Vec<u64>,
 }

@@ -1,6 +1,7 @@
 //! Reads the answers of the scripts. The server may be another program: every answer is checked.
 
 use redis::Value;
+use smallvec::{SmallVec, smallvec};
 
 use super::servers::Servers;
 use crate::error::Error;
@@ -20,7 +21,7 @@ pub(super) fn found(servers: &Servers, members: usize, value: Value) -> Result<F
             Value::Int(units) => u64::try_from(units).ok(),
             _ => None,
         };
-        let mut leased = parts.drain(members + 3..).map(units).collect::<Option<Vec<_>>>()?;
+        let mut leased = parts.drain(members + 3..).map(units).collect::<Option<SmallVec<_>>>()?;
         leased.resize(members, 0);
         let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
         let denied = match parts[2] {
@@ -43,13 +44,19 @@ pub(super) fn found(servers: &Servers, members: usize, value: Value) -> Result<F
 
 /// Reads the answer of the script for plain gcra buckets.
 fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
-    let mut parts = std::str::from_utf8(answer).ok()?.split(' ');
-    let mut number = || parts.next()?.parse::<u64>().ok();
+    let mut parts = answer.split(|&byte| byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
     let unix_ns = unix_ns(number()?, number()?)?;
     let denied = usize::try_from(number()?).ok()?.checked_sub(1);
-    let texts: Vec<_> = parts.map(|text| (text != "-").then(|| text.as_bytes().into())).collect();
+    let texts: Vec<_> = parts.map(|text| (text != b"-").then(|| text.into())).collect();
     let is_whole = texts.len() == members && denied.is_none_or(|position| position < members);
-    is_whole.then(|| Found { unix_ns, denied, texts, leased: vec![0; members], times: Vec::new() })
+    is_whole.then(|| Found {
+        unix_ns,
+        denied,
+        texts,
+        leased: smallvec![0; members],
+        times: Vec::new(),
+    })
 }
 
 /// Reads the answer of change.lua.
@@ -101,6 +108,8 @@ mod tests {
         for other in ["", "OK", "1 7", "1 7 0", "1 7 2 -", "1 7 0 - -", "1 x 0 -", "-1 7 0 -"] {
             assert_eq!(found_plain(1, other.as_bytes()), None, "{other:?}");
         }
-        assert_eq!(found_plain(1, b"1 7 0 \xff"), None);
+        assert_eq!(found_plain(1, b"1 \xff 0 -"), None);
+        // The reader of texts names the bucket.
+        assert_eq!(found_plain(1, b"1 7 0 \xff").unwrap().texts, [Some(b"\xff"[..].into())]);
     }
 }

@@ -24,7 +24,7 @@ use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::gate::{Passed, PassedReturn};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
@@ -366,7 +366,11 @@ impl Cluster {
     }
 
     /// Waits for a place in the gate of the node that has a slot.
-    pub(super) async fn place(&self, slot: u16, until: Instant) -> Result<Option<Passed>, Error> {
+    pub(super) async fn place(
+        &self,
+        slot: u16,
+        until: Instant,
+    ) -> Result<Option<PassedReturn>, Error> {
         if self.is_first() {
             return Ok(self.first.place(until).await);
         }

@@ -1,6 +1,5 @@
 //! Lets calls to one server in: spends at once or not at all, returns in turn.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::limits::StoreOptions;
-use crate::shared::protocol::gate::{Gate, Passed};
+use crate::shared::protocol::gate::{Gate, PassedReturn};
 
 /// The longest time for which a call that admits nothing waits for a place in the gate.
 pub(super) const PLACE_WITHIN: Duration = Duration::from_secs(5);
@@ -27,11 +26,11 @@ impl Entrance {
         Entrance { gate, line: Mutex::default() }
     }
 
-    /// Waits for a place in the gate; `None` if there was none in time. Calls that wait leave half of the gate to spends.
-    pub(super) async fn place(&self, until: Instant) -> Option<Passed> {
+    /// Waits for a place in the gate; `None` if there was none in time.
+    pub(super) async fn place(&self, until: Instant) -> Option<PassedReturn> {
         let _first = timeout_at(until, self.line.lock()).await.ok()?;
         loop {
-            if let Some(passed) = self.gate.pass(iter::empty(), true) {
+            if let Some(passed) = self.gate.pass_return() {
                 return Some(passed);
             }
             if Instant::now() >= until {

@@ -1,6 +1,7 @@
 //! The connection to one server: made in the background, given to calls, and closed for a time if the server answers nothing.
 
-use std::collections::HashMap;
+mod keep;
+
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ahash::RandomState;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
 use super::entrance::Entrance;
@@ -20,40 +21,22 @@ use super::fault::{Failure, Redirect, failure, store_error};
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-#[cfg(feature = "tracing")]
-use crate::shared::events::store_warning;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
-use crate::util::escape::shown;
 use crate::util::lock::Mutex;
+pub(super) use keep::{FIRST_WAIT, SILENT};
 
-/// The time without an answer to a question after which calls are refused for a time. A server that is only slower than its callers
-/// answers the question earlier: what a few nodes send it at once takes it less than two seconds.
-pub(super) const SILENT: Duration = Duration::from_secs(2);
-/// The time from the answer to a question to the next question.
-const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// The time for which calls are refused, and the longest time between two attempts to connect.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.
 const LATE: Duration = Duration::from_millis(2);
-/// The time between the first two attempts to connect.
-pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// A connection that is lost sooner, as one to a replica is, is not made again at once.
-const SHORT: Duration = Duration::from_millis(100);
-/// The time without a call after which the server is asked whether the connection lives: half of the shortest `timeout` by
-/// which a server closes idle connections.
-const IDLE: Duration = Duration::from_millis(500);
-
 const LOST: &str = "the last connection was lost, a new one is being made";
 
-/// The result of a question to the server.
-enum Asked {
-    Answered,
-    /// There is no connection, or it was lost.
-    Lost,
-    /// No answer came in time. `made`: see [`State`].
-    Silent {
-        made: u64,
-    },
+/// The result of a wait for an answer.
+enum Waited<T> {
+    Answer(T),
+    Late,
+    /// This thread was late to find that the time is over, and has no answer that it has not read.
+    LateHere,
 }
 
 pub(super) struct Link {
@@ -175,137 +158,6 @@ impl Link {
         &self.name
     }
 
-    /// Connects, and connects again when the connection is lost. Never ends.
-    pub(super) async fn keep_connected(&self) {
-        tokio::join!(self.connect_again(), self.ask_after_late_calls());
-    }
-
-    async fn connect_again(&self) {
-        let mut wait = FIRST_WAIT;
-        loop {
-            match self.place.connect(self.connect_timeout).await {
-                Ok(connection) => {
-                    self.state.lock().begin_with(connection.clone());
-                    self.attempted.notify_waiters();
-                    // Calls have the connection already.
-                    let warning = self.warning_of(connection).await;
-                    #[cfg(feature = "tracing")]
-                    if let Some(warning) = &warning {
-                        store_warning(&self.name, warning);
-                    }
-                    self.state.lock().warning = warning;
-                    wait = FIRST_WAIT;
-                    let began = Instant::now();
-                    self.until_lost().await;
-                    if began.elapsed() < SHORT {
-                        sleep(with_jitter(SHORT)).await;
-                    }
-                }
-                Err(why) => {
-                    self.figures.note_error(&self.error(ErrorKind::StoreOutage, &why));
-                    self.state.lock().why = Some(why);
-                    self.attempted.notify_waiters();
-                    sleep(with_jitter(wait)).await;
-                    wait = (2 * wait).min(PAUSE);
-                }
-            }
-        }
-    }
-
-    /// Waits until a new connection is needed.
-    async fn until_lost(&self) {
-        loop {
-            tokio::select! {
-                // Else it was told of a connection that has been replaced already.
-                () = self.lost.notified() => if self.connection().is_none() { return },
-                () = self.until_found_lost() => return,
-            }
-        }
-    }
-
-    /// Asks the server after a call without an answer in time. Without an answer for long enough, calls are refused for a time. The
-    /// question is a script, because a server may answer other commands, and no script, while a failover begins. Never ends.
-    async fn ask_after_late_calls(&self) {
-        let mut question = redis::cmd("EVAL");
-        question.arg("return 1").arg(0);
-        loop {
-            self.late.notified().await;
-            let waiting = self.entrance.gate.wait_for_answers();
-            let asked = self.question(&question, SILENT.max(self.answer_timeout)).await;
-            drop(waiting);
-            if let Asked::Silent { made } = asked {
-                let mut state = self.state.lock();
-                if state.has(made) {
-                    state.closed_until = Some(Instant::now() + with_jitter(PAUSE));
-                    self.figures.set_paused(true);
-                    // The connection may be half open: a new one tells.
-                    state.end_connection();
-                    self.lost.notify_one();
-                }
-            }
-            sleep(BETWEEN_QUESTIONS).await;
-        }
-    }
-
-    /// Asks the server. The question is no call: without an answer it is no failure, and with one it ends no pause.
-    async fn question(&self, question: &Cmd, within: Duration) -> Asked {
-        let (connection, made) = {
-            let state = self.state.lock();
-            (state.connection.clone(), state.made)
-        };
-        let Some(mut connection) = connection else { return Asked::Lost };
-        match timeout(within, question.exec_async(&mut connection)).await {
-            Ok(Err(error)) if !failure(&error).is_answer => {
-                self.reconnect(made, LOST.into());
-                Asked::Lost
-            }
-            Err(_) => Asked::Silent { made },
-            Ok(_) => Asked::Answered,
-        }
-    }
-
-    /// Asks the server now and then, while no calls do, whether the connection lives. That also keeps the server, and proxies
-    /// between, from closing it.
-    async fn until_found_lost(&self) {
-        loop {
-            self.until_idle().await;
-            let asked = self.question(&redis::cmd("PING"), PAUSE.max(self.answer_timeout)).await;
-            // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there is
-            // another one.
-            if !matches!(asked, Asked::Answered) {
-                return;
-            }
-        }
-    }
-
-    /// Waits until no call was given the connection for a time.
-    async fn until_idle(&self) {
-        let mut since = Instant::now();
-        loop {
-            sleep_until(since + IDLE).await;
-            match self.state.lock().used_at {
-                Some(at) if at > since => since = at,
-                _ => return,
-            }
-        }
-    }
-
-    /// Asks a server whether it may forget buckets before their time. A server that does not say, such as a managed one that
-    /// refuses the question, gets no warning.
-    async fn warning_of(&self, mut connection: MultiplexedConnection) -> Option<String> {
-        let mut question = redis::cmd("CONFIG");
-        question.arg("GET").arg("maxmemory*");
-        let asked = question.query_async::<HashMap<String, String>>(&mut connection);
-        let settings = timeout(self.answer_timeout, asked).await.ok()?.ok()?;
-        let policy = settings.get("maxmemory-policy")?;
-        let keeps_buckets = settings.get("maxmemory")? == "0"
-            || matches!(policy.as_str(), "noeviction" | "volatile-ttl");
-        (!keeps_buckets).then(|| {
-            let policy = shown(policy, 40);
-            format!("the store {} has a maxmemory and the maxmemory-policy {policy}, by which it may forget buckets: they are full then; set noeviction or volatile-ttl", self.name)
-        })
-    }
-
     /// Returns the connection, if there is one.
     pub(super) fn connection(&self) -> Option<MultiplexedConnection> {
         self.state.lock().connection.clone()
@@ -331,17 +183,13 @@ impl Link {
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
         let mut call = pin!(call(connection));
-        let answered = match timeout_at(deadline, call.as_mut()).await {
-            Ok(answered) => Some(answered),
-            Err(_) if deadline.elapsed() < LATE => None,
-            Err(_) => {
-                // This thread was late, not the server, whose answer may be there unread.
-                let Some(answered) = unread(call.as_mut()).await else {
-                    self.figures.count_error(StoreFault::Overload);
-                    let text = "this node was too late to read its answer: it may have charged";
-                    return Err(self.error(ErrorKind::StoreLate, text).into());
-                };
-                Some(answered)
+        let answered = match answer_until(deadline, call.as_mut()).await {
+            Waited::Answer(answered) => Some(answered),
+            Waited::Late => None,
+            Waited::LateHere => {
+                self.figures.count_error(StoreFault::Overload);
+                let text = "this node was too late to read its answer: it may have charged";
+                return Err(self.error(ErrorKind::StoreLate, text).into());
             }
         };
         let is_late = answered.is_none();
@@ -370,6 +218,7 @@ impl Link {
             None => self.figures.count_error(failed.fault()),
         }
         if is_late {
+            self.entrance.gate.note_late();
             self.late.notify_one();
         } else if failed.is_answer {
             self.note_answer(made);
@@ -446,7 +295,7 @@ impl Link {
         if state.has(made) {
             // Only the node that was paused ends the pause.
             if state.closed_until.take().is_some() {
-                self.figures.set_paused(false);
+                self.figures.end_pause();
             }
         }
     }
@@ -463,6 +312,27 @@ impl Link {
     #[cold]
     fn error(&self, kind: ErrorKind, what: &str) -> Error {
         store_error(kind, &self.name, what)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.state.lock().closed_until.is_some() {
+            self.figures.end_pause();
+        }
+    }
+}
+
+/// Waits for an answer until a deadline.
+async fn answer_until<T>(
+    deadline: Instant,
+    mut call: Pin<&mut impl Future<Output = T>>,
+) -> Waited<T> {
+    match timeout_at(deadline, call.as_mut()).await {
+        Ok(answer) => Waited::Answer(answer),
+        Err(_) if deadline.elapsed() < LATE => Waited::Late,
+        // This thread was late, not the server, whose answer may be there unread.
+        Err(_) => unread(call).await.map_or(Waited::LateHere, Waited::Answer),
     }
 }
 

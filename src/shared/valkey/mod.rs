@@ -127,7 +127,9 @@ impl Asker {
             return self.charge_now(members, called, Duration::ZERO).await;
         }
         let passed = self.servers.place(&members[0].key, called).await?;
-        passed.noted(self.charge_now(members, Instant::now(), CHANGED_WITHIN).await)
+        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(found)
     }
 
     /// `within`: the least time for the answer.
@@ -145,7 +147,8 @@ impl Asker {
                 self.servers.note_time(sent, found.unix_ns);
                 Ok(found)
             }
-            true => split::charge(self, members, deadline).await,
+            // In a box, like all that is for clusters: the future of a call to one server stays small.
+            true => Box::pin(split::charge(self, members, deadline)).await,
         }
     }
 
@@ -168,7 +171,9 @@ impl Asker {
         }
         let key = changes.first().map_or("", |change| &change.member.key);
         let passed = self.servers.place(key, called).await?;
-        passed.noted(self.change_now(changes, Instant::now(), CHANGED_WITHIN).await)
+        let changed = self.change_now(changes, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(changed)
     }
 
     /// `within`: the least time for the answer.

@@ -1,7 +1,7 @@
 //! The scripts and their arguments.
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, RedisResult, RedisWrite, Script, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Arg, Cmd, RedisResult, Script, ServerErrorKind, Value};
 
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Mutex;
@@ -36,46 +36,33 @@ struct Text {
 /// A call of a script.
 pub(super) struct ScriptCall<'s> {
     script: &'s Text,
-    keys: SmallVec<[&'s str; 4]>,
-    arguments: SmallVec<[Argument<'s>; 16]>,
-}
-
-/// An argument, which is written when the command is made.
-enum Argument<'s> {
-    Number(u64),
-    Signed(i128),
-    Text(&'s [u8]),
-}
-
-impl ToRedisArgs for Argument<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        match self {
-            Argument::Number(number) => number.write_redis_args(out),
-            Argument::Signed(number) => number.write_redis_args(out),
-            Argument::Text(text) => text.write_redis_args(out),
-        }
-    }
+    /// Names the script by its hash.
+    command: Cmd,
 }
 
 impl<'s> ScriptCall<'s> {
-    fn new(script: &'s Text) -> ScriptCall<'s> {
-        ScriptCall { script, keys: SmallVec::new(), arguments: SmallVec::new() }
-    }
-
-    fn key(&mut self, key: &'s str) {
-        self.keys.push(key);
+    fn new<'k>(
+        script: &'s Text,
+        keys: impl ExactSizeIterator<Item = &'k Box<str>>,
+    ) -> ScriptCall<'s> {
+        let mut command = Cmd::with_capacity(24, 256);
+        command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
+        keys.for_each(|key| {
+            command.arg(&**key);
+        });
+        ScriptCall { script, command }
     }
 
     fn number(&mut self, number: u64) {
-        self.arguments.push(Argument::Number(number));
+        self.command.arg(number);
     }
 
     fn signed(&mut self, number: i128) {
-        self.arguments.push(Argument::Signed(number));
+        self.command.arg(number);
     }
 
-    fn text(&mut self, text: &'s [u8]) {
-        self.arguments.push(Argument::Text(text));
+    fn text(&mut self, text: &[u8]) {
+        self.command.arg(text);
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
@@ -86,9 +73,8 @@ impl<'s> ScriptCall<'s> {
         mut connection: impl ConnectionLike,
         (figures, sent): (&StoreFigures, &Mutex<Option<Instant>>),
     ) -> RedisResult<Value> {
-        let Text { text, hash } = self.script;
         loop {
-            match self.command("EVALSHA", hash).query_async(&mut connection).await {
+            match self.command.query_async(&mut connection).await {
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {}
                 answer => return answer,
             }
@@ -96,16 +82,23 @@ impl<'s> ScriptCall<'s> {
             let mut sent_at = sent.lock().await;
             if sent_at.is_none_or(|sent_at| sent_at < unknown_at) {
                 figures.count_script_sent();
-                let answer = self.command("EVAL", text).query_async(&mut connection).await;
+                let answer = self.with_text().query_async(&mut connection).await;
                 *sent_at = Some(Instant::now());
                 return answer;
             }
         }
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys[..]).arg(&self.arguments[..]);
+    /// Returns the command that sends the script's text.
+    fn with_text(&self) -> Cmd {
+        const NAME_AND_HASH: usize = 2;
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.script.text);
+        for argument in self.command.args_iter().skip(NAME_AND_HASH) {
+            if let Arg::Simple(argument) = argument {
+                command.arg(argument);
+            }
+        }
         command
     }
 }
@@ -136,7 +129,7 @@ impl Scripts {
 
     /// Makes the call that charges a batch.
     pub(super) fn charge<'s>(&'s self, members: &'s [StoreMember]) -> ScriptCall<'s> {
-        let mut call = ScriptCall::new(&self.charge);
+        let mut call = ScriptCall::new(&self.charge, members.iter().map(|member| &member.key));
         let asks = members.iter().any(|member| member.lease.is_some());
         call.number(asks.into());
         for member in members {
@@ -147,7 +140,6 @@ impl Scripts {
                 SharedMode::LookOnly => 3,
             };
             let (rule, numbers) = numbers(&member.limit, member, member.cost);
-            call.key(&member.key);
             call.text(rule);
             [mode, member.cost, member.keep_ms].into_iter().for_each(|number| call.number(number));
             numbers.into_iter().for_each(|number| call.number(number));
@@ -164,40 +156,24 @@ impl Scripts {
 
     /// Makes the call that charges plain gcra buckets; `None` for another batch.
     pub(super) fn charge_gcra<'s>(&'s self, members: &'s [StoreMember]) -> Option<ScriptCall<'s>> {
-        let mut call = ScriptCall::new(&self.charge_gcra);
-        for member in members {
-            let gcra = member.limit.rule().gcra()?;
-            // The units of leases have no factor.
-            let leased = member.own_limit().rule().gcra()?;
-            let is_plain = member.mode == SharedMode::CheckAndSpend
-                && member.cost > 0
-                && member.keep_ms == 0
-                && member.lease.is_none()
-                && gcra.burst_offset_ns() < MAX_GCRA_NS
-                && leased.emission_interval_ns() < MAX_GCRA_NS;
-            if !is_plain {
-                return None;
-            }
-            call.key(&member.key);
-            // At most the burst offset, because the cost is at most the burst.
-            call.number(gcra.emission_interval_ns() * member.cost);
-            call.number(gcra.burst_offset_ns());
-            call.number(leased.emission_interval_ns());
-            call.number(leased.burst());
-        }
+        let numbers: SmallVec<[[u64; 4]; 4]> =
+            members.iter().map(plain_numbers).collect::<Option<_>>()?;
+        let keys = members.iter().map(|member| &member.key);
+        let mut call = ScriptCall::new(&self.charge_gcra, keys);
+        numbers.into_iter().flatten().for_each(|number| call.number(number));
         Some(call)
     }
 
     /// Makes the call that changes buckets.
     pub(super) fn change<'s>(&'s self, changes: &'s [BucketChange]) -> ScriptCall<'s> {
-        let mut call = ScriptCall::new(&self.change);
+        let keys = changes.iter().map(|change| &change.member.key);
+        let mut call = ScriptCall::new(&self.change, keys);
         call.number(0);
         for change in changes {
             let (member, step) = (&change.member, &change.step);
             let limit = step.limit(member);
             let (rule, numbers) = numbers(limit, member, 1);
             let (name, of_step) = step_numbers(step, limit.rule());
-            call.key(&member.key);
             call.text(rule);
             call.text(name);
             call.number(member.keep_ms);
@@ -206,6 +182,24 @@ impl Scripts {
         }
         call
     }
+}
+
+/// Returns the numbers of a plain gcra bucket for charge_gcra.lua; `None` for another bucket.
+fn plain_numbers(member: &StoreMember) -> Option<[u64; 4]> {
+    let gcra = member.limit.rule().gcra()?;
+    // The units of leases have no factor.
+    let leased = member.own_limit().rule().gcra()?;
+    let is_plain = member.mode == SharedMode::CheckAndSpend
+        && member.cost > 0
+        && member.keep_ms == 0
+        && member.lease.is_none()
+        && gcra.burst_offset_ns() < MAX_GCRA_NS
+        && leased.emission_interval_ns() < MAX_GCRA_NS;
+    // At most the burst offset, because the cost is at most the burst.
+    is_plain.then(|| {
+        let cost_ns = gcra.emission_interval_ns() * member.cost;
+        [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns(), leased.burst()]
+    })
 }
 
 /// Returns a step's name in change.lua, and its numbers.

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use smallvec::smallvec;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,7 +56,7 @@ impl Merged {
             unix_ns: 0,
             denied: None,
             texts: vec![None; members],
-            leased: vec![0; members],
+            leased: smallvec![0; members],
             times: vec![0; members],
         })
     }

@@ -46,7 +46,7 @@ impl Edges {
         assert_eq!(found.denied, denied_by(members, &decided), "{text:?} {member:?}");
         let is_allowed = found.denied.is_none();
         let granted = decided[0].granted.filter(|_| is_allowed);
-        assert_eq!(found.leased, [granted.map_or(0, |granted| granted.units)], "{text:?}");
+        assert_eq!(found.leased[..], [granted.map_or(0, |granted| granted.units)], "{text:?}");
         let new = written(member, &decided[0], found.unix_ns).filter(|_| is_allowed);
         let after: String = self.connection.get(&*member.key).unwrap();
         let wanted = new.as_ref().map_or(text, |(text, _)| text);

@@ -26,6 +26,7 @@ mod scripts;
 mod sentinels;
 mod server;
 mod shards;
+mod sick;
 mod speed;
 mod speed_exact;
 mod speed_node;

@@ -326,7 +326,7 @@ impl World {
         let leased =
             decided.iter().map(|decided| units(decided.granted.filter(|_| denied.is_none())));
         assert_eq!(
-            found.leased,
+            found.leased.to_vec(),
             leased.collect::<Vec<_>>(),
             "at {unix_ns} {members:?} {:?}",
             shown(&before)

@@ -39,10 +39,18 @@ impl Client {
     }
 }
 
-/// Calls by `at_once` tasks of a runtime with one thread. Returns the calls of a second, and the processor time of this process
-/// for each of them.
-fn measured(client: impl Future<Output = Client>, at_once: usize) -> (f64, f64) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// Calls by `at_once` tasks of a runtime with one thread, or with that many workers. Returns the calls of a second, and the
+/// processor time of this process for each of them.
+fn measured(
+    client: impl Future<Output = Client>,
+    at_once: usize,
+    workers: Option<usize>,
+) -> (f64, f64) {
+    let mut builder = match workers {
+        Some(_) => tokio::runtime::Builder::new_multi_thread(),
+        None => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder.worker_threads(workers.unwrap_or(1)).enable_all().build().unwrap();
     runtime.block_on(async {
         let client = client.await;
         let cpu = || Cpu::of(std::process::id(), "");
@@ -83,7 +91,7 @@ fn handles_beside_a_plain_client() {
         wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(PLAIN_GCRA).to_owned();
         let hash: String = load.query(&mut server.connection()).unwrap();
-        for at_once in [1, 64] {
+        for (at_once, workers) in [(1, None), (64, None), (1, Some(2)), (64, Some(2))] {
             let mut best = [(0.0_f64, f64::MAX); 2];
             for _ in 0..ROUNDS {
                 let plain = async {
@@ -92,8 +100,8 @@ fn handles_beside_a_plain_client() {
                     Client::Plain(connection, hash.clone())
                 };
                 let rounds = [
-                    measured(plain, at_once),
-                    measured(async { Client::Handle(all.clone()) }, at_once),
+                    measured(plain, at_once, workers),
+                    measured(async { Client::Handle(all.clone()) }, at_once, workers),
                 ];
                 for (best, round) in best.iter_mut().zip(rounds) {
                     *best = (best.0.max(round.0), best.1.min(round.1));
@@ -101,7 +109,7 @@ fn handles_beside_a_plain_client() {
             }
             let [plain, handle] = best;
             println!(
-                "{at_once} at once: a plain client {:.0} a second, {:.1} us each; a handle {:.0} a second, {:.1} us each ({:.2} times)",
+                "{at_once} at once, workers {workers:?}: a plain client {:.0} a second, {:.1} us each; a handle {:.0} a second, {:.1} us each ({:.2} times)",
                 plain.0,
                 plain.1,
                 handle.0,

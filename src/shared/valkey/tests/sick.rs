@@ -1,0 +1,196 @@
+//! Servers that are neither gone nor only slow: they answer some questions, on some connections, or to some nodes of a cluster.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::mute::{Mute, Seen};
+use super::server::{Server, with_each};
+use super::shards::Shards;
+use super::{charge, member, options_of, secondly, wait_until};
+use crate::decision::Decision;
+use crate::error::{Error, ErrorKind};
+use crate::limiter::Limiter;
+use crate::limits::Limits;
+use crate::shared::protocol::SharedStore;
+use crate::shared::valkey::ValkeyStore;
+use crate::shared::valkey::link::SILENT;
+use crate::shared::{SharedLimit, block_on};
+use crate::util::sync::{Ordering, Switch};
+
+fn node(server: &Server) -> (Limiter, SharedLimit) {
+    let file = format!(
+        "store: {{url: \"{}\", timeout: 50ms}}\n\
+         PerUser: {{burst: 1000000, count: 1, period: 1h, id: string, shared: exact, on_error: allow, for: 60s}}\n",
+        server.url("")
+    );
+    let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+    let users = limiter.shared("PerUser").unwrap();
+    wait_until("connected", || block_on(users.spend("none", 1)).is_ok_and(|it| it.allowed()));
+    (limiter, users)
+}
+
+/// The server answers new connections, so each of them began the wait anew: nothing was decided by `on_error`.
+#[test]
+fn a_crowd_without_script_answers_is_an_outage() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let (limiter, users) = node(&server);
+        // As a failover begins.
+        let pause = redis::cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE").to_owned();
+        let () = pause.query(&mut server.connection()).unwrap();
+        let is_over = Arc::new(Switch::default());
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        for task in 0..30 {
+            let (users, is_over) = (users.clone(), is_over.clone());
+            runtime.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = users.spend(&format!("user{task}"), 1).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            });
+        }
+        wait_until("paused", || limiter.counters().store().unwrap().is_paused);
+        assert!(block_on(users.spend("another", 1)).unwrap().allowed());
+        is_over.store(true, Ordering::Relaxed);
+        drop(runtime);
+    });
+}
+
+/// Within the second that a return has for its answer there are as many spends as in a crowd, and they were denied for overload.
+#[test]
+fn returns_without_answers_deny_no_spends() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let (limiter, users) = node(&server);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        server.signal("-STOP");
+        let refund = |id: usize| {
+            let users = users.clone();
+            runtime.spawn(async move { users.refund(&format!("user{id}"), 1).await })
+        };
+        let refunds: Vec<_> = (0..20).map(refund).collect();
+        let began = Instant::now();
+        while began.elapsed() < SILENT - Duration::from_millis(200) {
+            assert!(block_on(users.spend("alice", 1)).unwrap().allowed(), "{:?}", began.elapsed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(limiter.counters().store().unwrap().outages, 1);
+        server.signal("-CONT");
+        refunds.into_iter().for_each(|refund| drop(runtime.block_on(refund).unwrap()));
+    });
+}
+
+/// The gate let none in until the question on the old connection had no answer, though the new one answered.
+#[test]
+fn a_new_connection_is_asked_at_once() {
+    // On a busy machine the new connection may come after the time for the answer.
+    let in_time = (0..5).find_map(|_| time_until_let_in());
+    let let_in = in_time.expect("a connection in time");
+    assert!(let_in < SILENT, "{let_in:?}");
+}
+
+/// Returns the time until the gate lets calls in again; `None` if the new connection came too late.
+fn time_until_let_in() -> Option<Duration> {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
+    let admit = || mute.store.admit(&mut std::iter::once("a"), false);
+    assert!(mute.is_answered());
+    let began = Instant::now();
+    mute.seen.lock().dropped = 1;
+    assert!(!mute.is_answered());
+    let crowd: Vec<_> = (0..20).map_while(|_| admit().ok()).collect();
+    let late = || Error::new(ErrorKind::StoreLate, "planted");
+    crowd.iter().for_each(|call| drop(call.noted::<()>(Err(late()))));
+    drop(crowd);
+    // It waits for the answer to a question.
+    wait_until("asked", || admit().is_err());
+    wait_until("connected again", || mute.seen.lock().connections == 2);
+    let connected = began.elapsed();
+    wait_until("let in", || admit().is_ok());
+    (connected < SILENT - Duration::from_millis(300)).then(|| began.elapsed())
+}
+
+/// It paused the server, which had answered long ago.
+#[test]
+fn a_node_that_stood_still_pauses_no_server() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let options =
+            options_of(&server.url("")).answer_timeout(Duration::from_millis(50)).unwrap();
+        let store = ValkeyStore::start(&options).unwrap();
+        let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
+        wait_until("connected", || spend().is_ok());
+        server.signal("-STOP");
+        assert!(spend().unwrap_err().is_late());
+        let (stands, told) = std::sync::mpsc::channel();
+        store.run(Box::pin(async move {
+            stands.send(()).unwrap();
+            std::thread::sleep(SILENT + Duration::from_millis(300));
+        }));
+        told.recv().unwrap();
+        server.signal("-CONT");
+        wait_until("answered", || spend().is_ok());
+        assert_eq!(store.figures().unwrap().errors().paused, 0);
+    });
+}
+
+/// The figure was that of the server that had paused or answered last.
+#[test]
+fn a_cluster_is_paused_while_one_server_is() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let options = options_of(&shards.url()).answer_timeout(Duration::from_millis(50)).unwrap();
+        let store = ValkeyStore::start(&options).unwrap();
+        let keys = shards.keys("a");
+        let spend = |at: usize| charge(&store, &[member(&keys[at], &secondly(1_000, 1), 1)]);
+        wait_until("connected", || (0..3).all(|at| spend(at).is_ok()));
+        let figures = store.figures().unwrap();
+        // Not asked: in the pause, or without a new connection.
+        let is_refused = |at| spend(at).is_err_and(|error| !error.is_late());
+        shards.servers[..2].iter().for_each(|server| server.signal("-STOP"));
+        wait_until("both refused", || [is_refused(0), is_refused(1)] == [true; 2]);
+        assert!(figures.is_paused());
+        shards.servers[0].signal("-CONT");
+        wait_until("answered", || spend(0).is_ok());
+        assert!(figures.is_paused(), "the other one is");
+        shards.servers[1].signal("-CONT");
+        wait_until("answered", || spend(1).is_ok());
+        assert!(!figures.is_paused());
+    });
+}
+
+/// A batch over a stopped node and a healthy one made the healthy one's gate narrow, and was denied for overload itself.
+#[test]
+fn batches_over_a_stopped_node_deny_no_others() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let limiter = super::cluster::node_with(&shards, ", timeout: 100ms");
+        let users = limiter.shared("PerUser").unwrap();
+        let at = |id: &String| shards.server_of(&format!("tollgate:PerUser:{id}"));
+        let id_of = |server: usize, from: usize| {
+            let mut ids = (from..).map(|id| id.to_string());
+            ids.find(|id| at(id) == server).unwrap()
+        };
+        let ids: Vec<_> = (0..20).map(|id| id_of(0, 100 * id)).collect();
+        let sick = id_of(2, 0);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        shards.servers[2].signal("-STOP");
+        for _ in 0..5 {
+            let members = [users.member(&*ids[0]), users.member(&*sick)];
+            let batch = limiter.shared_batch(&members);
+            let (mut batch, mut spends) = (Box::pin(batch.spend()), Vec::new());
+            let decided: Decision = runtime.block_on(async {
+                // The spends come while the batch is under way.
+                let _ = tokio::time::timeout(Duration::from_millis(10), &mut batch).await;
+                for id in &ids {
+                    let (users, id) = (users.clone(), id.clone());
+                    spends.push(tokio::spawn(async move { users.spend(&id, 1).await }));
+                }
+                batch.await.unwrap()
+            });
+            assert!(!decided.allowed() && !decided.overloaded());
+            for spend in spends {
+                assert!(!runtime.block_on(spend).unwrap().unwrap().overloaded());
+            }
+        }
+    });
+}
