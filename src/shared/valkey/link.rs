@@ -35,8 +35,8 @@ const LOST: &str = "the last connection was lost, a new one is being made";
 enum Waited<T> {
     Answer(T),
     Late,
-    /// This thread was late to find that the time is over, and has no answer that it has not read.
-    LateHere,
+    /// This thread was late by this time to find that the time is over, and has no answer that it has not read.
+    LateHere(Duration),
 }
 
 pub(super) struct Link {
@@ -47,8 +47,8 @@ pub(super) struct Link {
     answer_timeout: Duration,
     state: Mutex<State>,
     pub(super) entrance: Entrance,
-    /// When the server last had the text of a script: one call sends it at a time.
-    pub(super) script_sent: tokio::sync::Mutex<Option<Instant>>,
+    /// When the text of a script was last sent to the server.
+    pub(super) script_sent: Mutex<Option<Instant>>,
     /// Tells the thread that the connection is gone.
     lost: Notify,
     /// Tells the thread that a call had no answer in time.
@@ -146,7 +146,7 @@ impl Link {
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             entrance: Entrance::new(options),
-            script_sent: tokio::sync::Mutex::default(),
+            script_sent: Mutex::default(),
             lost: Notify::new(),
             late: Notify::new(),
             attempted: Notify::new(),
@@ -186,7 +186,9 @@ impl Link {
         let answered = match answer_until(deadline, call.as_mut()).await {
             Waited::Answer(answered) => Some(answered),
             Waited::Late => None,
-            Waited::LateHere => {
+            Waited::LateHere(_) => {
+                // On a busy node that is each call: only the question finds that the server is gone.
+                self.late.notify_one();
                 self.figures.count_error(StoreFault::Overload);
                 let text = "this node was too late to read its answer: it may have charged";
                 return Err(self.error(ErrorKind::StoreLate, text).into());
@@ -328,12 +330,15 @@ async fn answer_until<T>(
     deadline: Instant,
     mut call: Pin<&mut impl Future<Output = T>>,
 ) -> Waited<T> {
-    match timeout_at(deadline, call.as_mut()).await {
-        Ok(answer) => Waited::Answer(answer),
-        Err(_) if deadline.elapsed() < LATE => Waited::Late,
-        // This thread was late, not the server, whose answer may be there unread.
-        Err(_) => unread(call).await.map_or(Waited::LateHere, Waited::Answer),
+    if let Ok(answer) = timeout_at(deadline, call.as_mut()).await {
+        return Waited::Answer(answer);
     }
+    let late_by = deadline.elapsed();
+    if late_by < LATE {
+        return Waited::Late;
+    }
+    // This thread was late, not the server, whose answer may be there unread.
+    unread(call).await.map_or(Waited::LateHere(late_by), Waited::Answer)
 }
 
 /// Returns the answer of a call if it has come already, and this thread has only to read it.

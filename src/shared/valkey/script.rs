@@ -4,7 +4,6 @@ use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, RedisResult, Script, ServerErrorKind, Value};
 
 use smallvec::{SmallVec, smallvec};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::algorithm::gcra::Gcra;
@@ -15,6 +14,7 @@ use crate::shared::protocol::lease::LeaseRequest;
 use crate::shared::protocol::text::{start_unix_ms, tat_unix_ns};
 use crate::shared::protocol::{SharedMode, StoreMember};
 use crate::shared::store_figures::StoreFigures;
+use crate::util::lock::Mutex;
 use crate::util::time::saturating_ns;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -66,25 +66,31 @@ impl<'s> ScriptCall<'s> {
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
-    /// other call can come between. Of many first calls one sends it, and the others ask again by the hash. `sent`: when the server last
-    /// had a text.
+    /// other call can come between. Of many first calls one sends it, and the others ask again by the hash. `sent`: when
+    /// a text was last sent to the server.
     pub(super) async fn ask(
         &self,
         mut connection: impl ConnectionLike,
         (figures, sent): (&StoreFigures, &Mutex<Option<Instant>>),
     ) -> RedisResult<Value> {
         loop {
+            let asked_at = Instant::now();
             match self.command.query_async(&mut connection).await {
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {}
                 answer => return answer,
             }
-            let unknown_at = Instant::now();
-            let mut sent_at = sent.lock().await;
-            if sent_at.is_none_or(|sent_at| sent_at < unknown_at) {
+            // Questions by the hash that come later follow the text on the same connection.
+            let is_first = {
+                let mut sent_at = sent.lock();
+                let is_first = sent_at.is_none_or(|sent_at| sent_at < asked_at);
+                if is_first {
+                    *sent_at = Some(Instant::now());
+                }
+                is_first
+            };
+            if is_first {
                 figures.count_script_sent();
-                let answer = self.with_text().query_async(&mut connection).await;
-                *sent_at = Some(Instant::now());
-                return answer;
+                return self.with_text().query_async(&mut connection).await;
             }
         }
     }

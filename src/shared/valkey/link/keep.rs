@@ -28,6 +28,9 @@ const SHORT: Duration = Duration::from_millis(100);
 /// which a server closes idle connections.
 const IDLE: Duration = Duration::from_millis(500);
 
+/// A thread that is late by more than this time has stood still. One that is busy is late by some milliseconds.
+const STOOD_STILL: Duration = Duration::from_millis(200);
+
 /// The result of a question to the server.
 enum Asked {
     Answered,
@@ -39,8 +42,8 @@ enum Asked {
     Silent {
         made: u64,
     },
-    /// This thread was late itself.
-    LateHere,
+    /// This thread stood still: the question may have been sent just now.
+    StoodStill,
 }
 
 impl Link {
@@ -116,7 +119,7 @@ impl Link {
         loop {
             match self.question(&question, until).await {
                 Asked::Replaced => {}
-                Asked::LateHere => until = Instant::now() + within,
+                Asked::StoodStill => until = Instant::now() + within,
                 Asked::Silent { made } => return Some(made),
                 Asked::Answered | Asked::Lost => return None,
             }
@@ -151,8 +154,8 @@ impl Link {
                     Asked::Lost
                 }
                 Waited::Answer(_) => Asked::Answered,
-                Waited::Late => Asked::Silent { made },
-                Waited::LateHere => Asked::LateHere,
+                Waited::LateHere(by) if by > STOOD_STILL => Asked::StoodStill,
+                Waited::Late | Waited::LateHere(_) => Asked::Silent { made },
             },
             () = self.replaced(made) => Asked::Replaced,
         }
@@ -176,7 +179,7 @@ impl Link {
             self.until_idle().await;
             let until = Instant::now() + PAUSE.max(self.answer_timeout);
             match self.question(&redis::cmd("PING"), until).await {
-                Asked::Answered | Asked::LateHere => {}
+                Asked::Answered | Asked::StoodStill => {}
                 // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there
                 // is another one.
                 Asked::Silent { .. } | Asked::Lost | Asked::Replaced => return,

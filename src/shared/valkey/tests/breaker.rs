@@ -42,12 +42,16 @@ fn a_server_without_answers_is_left_alone() {
 fn a_server_with_late_answers_is_not_paused() {
     let seen = Seen { answers: true, takes: Duration::from_millis(30), ..Seen::default() };
     let mute = Mute::start(seen, Duration::from_millis(10));
-    let began = Instant::now();
+    let (began, mut late) = (Instant::now(), 0);
     while began.elapsed() < SILENT + Duration::from_millis(500) {
-        let error = charge(&mute.store, &members()).unwrap_err();
-        assert!(error.is_late() && !error.is_unsent(), "{error}");
+        // A node that is late by as much finds the answer.
+        if let Err(error) = charge(&mute.store, &members()) {
+            assert!(error.is_late() && !error.is_unsent(), "{error}");
+            late += 1;
+        }
         std::thread::sleep(Duration::from_millis(40));
     }
+    assert!(late > 10, "{late} late calls");
     assert!(!mute.store.figures().unwrap().is_paused());
     assert_eq!(mute.seen.lock().connections, 1);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::mute::{Mute, Seen};
+use super::mute::{Mute, Seen, members};
 use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, secondly, wait_until};
@@ -131,6 +131,24 @@ fn a_node_that_stood_still_pauses_no_server() {
         wait_until("answered", || spend().is_ok());
         assert_eq!(store.figures().unwrap().errors().paused, 0);
     });
+}
+
+/// All of its calls were late by the node's own fault, so that it never asked whether the server answers.
+#[test]
+fn a_busy_node_finds_a_dead_server() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(50));
+    let by = mute.store.clone();
+    mute.store.run(Box::pin(async move {
+        // A call that is made here has its deadline in the middle of a turn.
+        let charge = || tokio::spawn(by.charge(members().into()));
+        loop {
+            drop(charge());
+            tokio::task::yield_now().await;
+            std::thread::sleep(Duration::from_millis(70));
+        }
+    }));
+    mute.seen.lock().dropped = 1;
+    wait_until("paused", || mute.store.figures().unwrap().is_paused());
 }
 
 /// The figure was that of the server that had paused or answered last.
