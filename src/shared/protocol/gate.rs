@@ -14,6 +14,9 @@
 //! that stands still looks the same as one that is slower than its callers, but the slow one answers again when fewer calls are
 //! under way. After a late call the link asks the store a question, which comes behind the calls that had begun before the number
 //! fell: without an answer to it for two seconds, the link pauses.
+//!
+//! Calls that admit nothing wait for a place, and longer for their answers: returns, for short. They have a few places of their own,
+//! so that a spend behind them is in time. If it is not, and the store has answered lately, it is denied for overload as well.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +35,7 @@ const MOST: [usize; 2] = [64, 1_024];
 /// The calls that may always be under way.
 const FEWEST: usize = 4;
 /// The time without a late call after which as many as possible may be under way.
-const WHOLE_AFTER_MS: usize = 500;
+const WHOLE_AFTER_US: usize = 500_000;
 /// The answers in time after which one call more may be under way.
 const ANSWERS: usize = 8;
 /// The parts into which ids are divided by a hash.
@@ -41,6 +44,10 @@ const PARTS: usize = 256;
 const SHARE: usize = 4;
 /// The calls that may be there at once and make none late.
 const CROWD: usize = 8;
+/// The time after an answer within which a late call is not taken for an outage if a crowd of returns is there.
+const LATELY_US: usize = 100_000;
+/// The returns that may be under way at most: so few that spends behind them are in time at a server of 0.5 ms a call.
+const RETURNS: usize = 16;
 
 /// The calls to a store that are under way.
 pub(crate) struct Gate {
@@ -48,11 +55,13 @@ pub(crate) struct Gate {
     most: usize,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// The calls that had come when that number fell last, and the time then, in ms since the gate was made.
+    /// The calls that had come when that number fell last.
     narrowed: FigureUsize,
-    narrowed_ms: FigureUsize,
+    /// The time then, and that of the last answer, in us since the gate was made.
+    narrowed_us: FigureUsize,
+    answered_us: FigureUsize,
     made: Instant,
-    /// The answers in time, and the calls that the server did not answer in time.
+    /// The calls with an answer in time, returns apart, and all calls that the server did not answer in time.
     answers: FigureUsize,
     late: FigureUsize,
     /// The calls that have ever come, those among them that were not let in.
@@ -63,6 +72,10 @@ pub(crate) struct Gate {
     /// The calls under way that admit nothing. They have longer for their answers, so they are not of the calls above, of which many
     /// are a crowd.
     returns: Calls,
+    /// How many of them may be under way now.
+    returns_allowed: FigureUsize,
+    /// Those that wait for a place.
+    in_line: Calls,
     /// The calls of each part of the ids.
     parts: Box<[Calls]>,
 }
@@ -82,8 +95,9 @@ struct Counts {
     /// The calls that had come before this one, and those of them that had ended.
     before: usize,
     ended: usize,
-    /// The answers in time before it, and the late calls.
-    answers: usize,
+    /// When it came, in us since the gate was made.
+    came_us: usize,
+    /// The late calls before it.
     late: usize,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
@@ -116,7 +130,8 @@ impl Gate {
             most,
             allowed: FigureUsize::new(most),
             narrowed: FigureUsize::new(0),
-            narrowed_ms: FigureUsize::new(0),
+            narrowed_us: FigureUsize::new(0),
+            answered_us: FigureUsize::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
             late: FigureUsize::new(0),
@@ -124,6 +139,8 @@ impl Gate {
             waits: FigureUsize::new(0),
             under_way: Calls::default(),
             returns: Calls::default(),
+            returns_allowed: FigureUsize::new(RETURNS),
+            in_line: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
@@ -136,13 +153,14 @@ impl Gate {
         was_denied: bool,
     ) -> Option<Passed> {
         let before = self.came.fetch_add(1, Ordering::Relaxed);
-        let allowed = self.allowed_at(self.now_ms());
+        let came_us = self.now_us();
+        let allowed = self.allowed_at(came_us);
         let beside = self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
         let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
-        let [answers, late] = [&self.answers, &self.late].map(|it| it.load(Ordering::Relaxed));
+        let late = self.late.load(Ordering::Relaxed);
         let gate = self.clone();
-        let mut passed = Counts { gate, before, ended, answers, late, parts: SmallVec::new() };
+        let mut passed = Counts { gate, before, ended, came_us, late, parts: SmallVec::new() };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
             // Two buckets of a batch in one part have one place.
@@ -154,9 +172,16 @@ impl Gate {
         Some(Passed { counts: smallvec![passed] })
     }
 
-    /// Lets a call in that admits nothing, beside half as many as other calls; `None` if too many are under way.
+    /// Counts a call that admits nothing, and waits for a place until the result is dropped.
+    pub(crate) fn stand_in_line(&self) -> InLine<'_> {
+        self.in_line.0.fetch_add(1, Ordering::Relaxed);
+        InLine(self)
+    }
+
+    /// Lets a call in that admits nothing; `None` if too many are under way: a few, and at most half as many as spends.
     pub(crate) fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
-        self.returns.enter(self.allowed_at(self.now_ms()) / 2)?;
+        let allowed = self.allowed_at(self.now_us()) / 2;
+        self.returns.enter(allowed.min(self.returns_allowed.load(Ordering::Relaxed)))?;
         Some(PassedReturn(self.clone()))
     }
 
@@ -168,21 +193,25 @@ impl Gate {
     }
 
     /// Returns the number of calls that may be under way.
-    fn allowed_at(&self, now_ms: usize) -> usize {
+    fn allowed_at(&self, now_us: usize) -> usize {
         let allowed = self.allowed.load(Ordering::Relaxed);
         if allowed <= FEWEST && self.waits.load(Ordering::Relaxed) == 1 {
             return 0;
         }
-        let whole_at_ms = self.narrowed_ms.load(Ordering::Relaxed) + WHOLE_AFTER_MS;
-        if allowed < self.most && now_ms >= whole_at_ms {
-            self.allowed.store(self.most, Ordering::Relaxed);
-            return self.most;
+        let whole_at_us = self.narrowed_us.load(Ordering::Relaxed) + WHOLE_AFTER_US;
+        if now_us < whole_at_us {
+            return allowed;
         }
-        allowed
+        for (number, whole) in [(&self.returns_allowed, RETURNS), (&self.allowed, self.most)] {
+            if number.load(Ordering::Relaxed) < whole {
+                number.store(whole, Ordering::Relaxed);
+            }
+        }
+        self.most
     }
 
-    fn now_ms(&self) -> usize {
-        self.made.elapsed().as_millis() as usize
+    fn now_us(&self) -> usize {
+        self.made.elapsed().as_micros() as usize
     }
 
     /// Notes that the server did not answer a call in time.
@@ -190,8 +219,13 @@ impl Gate {
         self.late.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn note_answer(&self) {
+        self.answered_us.store(self.now_us(), Ordering::Relaxed);
+    }
+
     /// Notes that a call has its answer in time.
     fn widen(&self) {
+        self.note_answer();
         let answers = self.answers.fetch_add(1, Ordering::Relaxed);
         if answers.is_multiple_of(ANSWERS) && self.allowed.load(Ordering::Relaxed) < self.most {
             self.allowed.fetch_add(1, Ordering::Relaxed);
@@ -208,11 +242,18 @@ impl Gate {
         if is_new && swap().is_ok() {
             let under_way = self.under_way.0.load(Ordering::Relaxed);
             let allowed = self.allowed.load(Ordering::Relaxed).min(under_way);
-            let is_answering = self.answers.load(Ordering::Relaxed) != call.answers;
+            let is_answering = self.answered_us.load(Ordering::Relaxed) >= call.came_us;
             let allowed = if is_answering { allowed * 3 / 4 } else { FEWEST };
-            self.narrowed_ms.store(self.now_ms(), Ordering::Relaxed);
+            self.narrowed_us.store(self.now_us(), Ordering::Relaxed);
             self.allowed.store(allowed.max(FEWEST), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a call had no answer in time because of returns.
+    fn narrow_returns(&self) {
+        let allowed = self.returns_allowed.load(Ordering::Relaxed);
+        self.narrowed_us.store(self.now_us(), Ordering::Relaxed);
+        self.returns_allowed.store((allowed / 2).max(1), Ordering::Relaxed);
     }
 }
 
@@ -222,9 +263,18 @@ pub(crate) struct Waiting<'g>(&'g Gate);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Waiting(gate) = self;
-        // No call was late meanwhile, but none was let in: this time does not count towards `WHOLE_AFTER_MS`.
-        gate.narrowed_ms.store(gate.now_ms(), Ordering::Relaxed);
+        // No call was late meanwhile, but none was let in: this time does not count towards `WHOLE_AFTER_US`.
+        gate.narrowed_us.store(gate.now_us(), Ordering::Relaxed);
         gate.waits.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A call that waits for a place.
+pub(crate) struct InLine<'g>(&'g Gate);
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.in_line.leave();
     }
 }
 
@@ -232,9 +282,10 @@ impl Drop for Waiting<'_> {
 pub(crate) struct PassedReturn(Arc<Gate>);
 
 impl PassedReturn {
-    /// Notes that the call has its answer in time. One without narrows nothing.
+    /// Notes that the call has its answer in time. It widens nothing, and one without an answer narrows nothing: only spends are short
+    /// of time.
     pub(crate) fn note_answer(&self) {
-        self.0.widen();
+        self.0.note_answer();
     }
 }
 
@@ -263,21 +314,41 @@ impl Passed {
         };
         // A call that was not sent has waited too long in the node.
         let is_late = error.is_late() || error.is_unsent();
-        // A batch over several servers is late because of one of them.
-        let is_one = self.counts.len() == 1;
-        let of_late = self.counts.iter().filter(|call| is_late && (is_one || call.met_late_ones()));
-        let crowded = of_late.filter(|call| call.is_in_crowd());
-        let crowds = crowded.map(|call| call.gate.narrow(call)).count();
+        // A batch over several servers may be late because of one of them.
+        let is_known = self.counts.iter().any(Counts::met_late_ones);
+        let of_late = self.counts.iter().filter(|call| !is_known || call.met_late_ones());
+        let crowds = of_late.filter(|call| is_late && call.is_late_by_others()).count();
         Err(if crowds > 0 { error.in_a_crowd() } else { error })
     }
 }
 
 impl Counts {
+    /// Whether others are the reason that the call had no answer in time; their number falls then.
+    fn is_late_by_others(&self) -> bool {
+        let is_in_crowd = self.is_in_crowd();
+        let is_behind_returns = !is_in_crowd && self.is_behind_returns();
+        if is_in_crowd {
+            self.gate.narrow(self);
+        }
+        if is_behind_returns {
+            self.gate.narrow_returns();
+        }
+        is_in_crowd || is_behind_returns
+    }
+
     /// Whether many calls were there at any time of this one, itself among them: under way, or not let in. The first call of a crowd
     /// begins alone, and the last to end ends alone, and they may be the same.
     fn is_in_crowd(&self) -> bool {
         let came = self.gate.came.load(Ordering::Relaxed);
         came.wrapping_sub(self.ended) > CROWD
+    }
+
+    /// Whether many returns are there, and the server has answered lately: without answers, a few of them stay for long.
+    fn is_behind_returns(&self) -> bool {
+        let Gate { answered_us, returns, in_line, .. } = &*self.gate;
+        let returns: usize = [returns, in_line].map(|it| it.0.load(Ordering::Relaxed)).iter().sum();
+        let silent_us = self.gate.now_us().saturating_sub(answered_us.load(Ordering::Relaxed));
+        silent_us < LATELY_US && returns > CROWD
     }
 
     /// Whether the server was late for this call, or for others meanwhile.
@@ -296,160 +367,4 @@ impl Drop for Counts {
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    fn pass(gate: &Arc<Gate>, keys: &[&str]) -> Option<Passed> {
-        gate.pass(keys.iter().copied(), false)
-    }
-
-    /// A gate of 400 calls.
-    fn wide() -> Arc<Gate> {
-        Arc::new(Gate::new(Duration::from_millis(10)))
-    }
-
-    fn late() -> Result<(), Error> {
-        Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
-    }
-
-    /// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
-    #[test]
-    fn late_calls_narrow_the_gate() {
-        let gate = wide();
-        let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-        for (answers, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
-            let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
-            if answers {
-                calls[0].noted(Ok(())).unwrap();
-            }
-            assert!(calls.iter().all(|call| call.noted(late()).is_err()));
-            assert_eq!(gate.allowed.load(Ordering::Relaxed), expected);
-        }
-        for _ in 0..10 * ANSWERS {
-            pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
-        }
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 14);
-    }
-
-    #[test]
-    fn gate_is_whole_after_a_time() {
-        let mut gate = Gate::new(Duration::from_millis(10));
-        gate.made -= Duration::from_secs(10);
-        for (narrowed_ms, expected) in [(9_501, FEWEST), (9_500, 400)] {
-            gate.allowed.store(FEWEST, Ordering::Relaxed);
-            gate.narrowed_ms.store(narrowed_ms, Ordering::Relaxed);
-            assert_eq!(gate.allowed_at(10_000), expected);
-        }
-    }
-
-    #[test]
-    fn gate_of_fewest_waits_for_answers() {
-        let mut gate = Gate::new(Duration::from_millis(10));
-        gate.made -= Duration::from_secs(10);
-        let gate = Arc::new(gate);
-        let waiting = gate.wait_for_answers();
-        assert!(pass(&gate, &["a"]).is_some(), "a wide one does not");
-        gate.allowed.store(FEWEST, Ordering::Relaxed);
-        assert!(pass(&gate, &["a"]).is_none());
-        drop(waiting);
-        assert!(pass(&gate, &["a"]).is_some());
-        assert_eq!(gate.allowed_at(gate.now_ms()), FEWEST, "the wait says nothing of its width");
-    }
-
-    /// A gate that is wider than its crowd narrows to three quarters of the crowd.
-    #[test]
-    fn few_late_calls_narrow_a_wide_gate() {
-        let gate = wide();
-        let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
-        let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
-        calls[0].noted(Ok(())).unwrap();
-        assert!(calls.iter().all(|call| call.noted(late()).is_err()));
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 15);
-    }
-
-    #[test]
-    fn lone_late_call_narrows_nothing() {
-        let gate = wide();
-        for _ in 0..20 {
-            assert!(pass(&gate, &["a"]).unwrap().noted(late()).is_err());
-        }
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
-    }
-
-    /// Calls that are not let in are of the crowd.
-    #[test]
-    fn late_call_beside_refused_ones_is_overload() {
-        for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
-            let gate = wide();
-            gate.allowed.store(FEWEST, Ordering::Relaxed);
-            let first = pass(&gate, &["hot"]).unwrap();
-            assert!((0..beside).all(|_| pass(&gate, &["hot"]).is_none()));
-            assert_eq!(first.noted(late()).unwrap_err().is_store_overload(), is_crowded);
-        }
-    }
-
-    /// Otherwise its calls would never pass.
-    #[test]
-    fn buckets_of_one_part_have_one_place() {
-        let gate = wide();
-        gate.allowed.store(FEWEST, Ordering::Relaxed);
-        let passed = pass(&gate, &["a", "a", "a"]).unwrap();
-        assert!(pass(&gate, &["a"]).is_none());
-        drop(passed);
-        assert!(pass(&gate, &["a"]).is_some());
-    }
-
-    #[test]
-    fn one_id_has_a_quarter_at_most() {
-        let gate = wide();
-        let mut passed: Vec<_> = (0..100).map(|_| pass(&gate, &["hot"]).unwrap()).collect();
-        assert!(pass(&gate, &["hot"]).is_none() && pass(&gate, &["other", "hot"]).is_none());
-        let others: Vec<_> = (0..300).filter_map(|id| pass(&gate, &[&id.to_string()])).collect();
-        assert!(others.len() > 250, "{} of 300", others.len());
-        passed.pop();
-        assert!(pass(&gate, &["hot"]).is_some());
-    }
-
-    #[test]
-    fn ids_that_were_denied_leave_half() {
-        let gate = wide();
-        let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-        let pass = |was_denied| {
-            let of = |id: &String| gate.pass(std::iter::once(&**id), was_denied);
-            ids.iter().filter_map(of).collect::<Vec<_>>()
-        };
-        let denied = pass(true);
-        assert_eq!(denied.len(), 200);
-        assert_eq!(pass(false).len(), 200);
-        drop(denied);
-        assert_eq!(pass(true).len(), 200);
-    }
-
-    #[test]
-    fn counts_come_back_to_zero() {
-        let gate = Arc::new(Gate::new(Duration::ZERO));
-        let ids = (0..1_000).map(|id| id.to_string());
-        let passed: Vec<_> = ids.filter_map(|id| pass(&gate, &[&id, "a"])).collect();
-        assert_eq!(passed.len(), MOST[0] / SHARE);
-        drop(passed);
-        let under_way = |calls: &Calls| calls.0.load(Ordering::Relaxed);
-        assert_eq!(under_way(&gate.under_way), 0);
-        assert!(gate.parts.iter().all(|part| under_way(part) == 0));
-    }
-
-    /// The first call of a crowd began alone, and ends when all others have ended; the last one began beside them all.
-    #[test]
-    fn first_and_last_call_is_of_crowd() {
-        for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
-            let gate = wide();
-            let first = pass(&gate, &["a"]).unwrap();
-            let others: Vec<_> = (1..beside).map(|_| pass(&gate, &["a"]).unwrap()).collect();
-            let last = pass(&gate, &["b"]).unwrap();
-            drop(others);
-            for call in [first, last] {
-                assert_eq!(call.counts[0].is_in_crowd(), is_crowded);
-            }
-            assert!(!pass(&gate, &["a"]).unwrap().counts[0].is_in_crowd());
-        }
-    }
-}
+mod tests;

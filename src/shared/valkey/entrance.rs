@@ -28,6 +28,7 @@ impl Entrance {
 
     /// Waits for a place in the gate; `None` if there was none in time.
     pub(super) async fn place(&self, until: Instant) -> Option<PassedReturn> {
+        let _in_line = self.gate.stand_in_line();
         let _first = timeout_at(until, self.line.lock()).await.ok()?;
         loop {
             if let Some(passed) = self.gate.pass_return() {

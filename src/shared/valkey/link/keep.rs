@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::{LOST, Link, PAUSE, Waited, answer_until, with_jitter};
+use super::{LOST, Link, PAUSE, State, Waited, answer_until, with_jitter};
 use crate::error::ErrorKind;
 #[cfg(feature = "tracing")]
 use crate::shared::events::store_warning;
@@ -38,10 +38,8 @@ enum Asked {
     Lost,
     /// There is another connection.
     Replaced,
-    /// No answer came in time. `made`: the number of the connection.
-    Silent {
-        made: u64,
-    },
+    /// No answer came in time.
+    Silent,
     /// This thread stood still: the question may have been sent just now.
     StoodStill,
 }
@@ -101,8 +99,8 @@ impl Link {
         loop {
             self.late.notified().await;
             let waiting = self.entrance.gate.wait_for_answers();
-            if let Some(made) = self.silent_connection().await {
-                self.pause(made);
+            if self.is_silent().await {
+                self.pause();
             }
             drop(waiting);
             sleep(BETWEEN_QUESTIONS).await;
@@ -110,8 +108,8 @@ impl Link {
     }
 
     /// Asks the server a script, by each new connection again: it may answer connections, and other commands, and no script, as one
-    /// does while a failover begins. Returns the connection on which no answer came in time.
-    async fn silent_connection(&self) -> Option<u64> {
+    /// does while a failover begins. Returns whether no answer came in time.
+    async fn is_silent(&self) -> bool {
         let mut question = redis::cmd("EVAL");
         question.arg("return 1").arg(0);
         let within = SILENT.max(self.answer_timeout);
@@ -120,20 +118,22 @@ impl Link {
             match self.question(&question, until).await {
                 Asked::Replaced => {}
                 Asked::StoodStill => until = Instant::now() + within,
-                Asked::Silent { made } => return Some(made),
-                Asked::Answered | Asked::Lost => return None,
+                // Something between may end each connection before the time is over.
+                Asked::Lost if timeout_at(until, self.connected()).await.is_ok() => {}
+                Asked::Silent | Asked::Lost => return true,
+                Asked::Answered => return false,
             }
         }
     }
 
-    fn pause(&self, made: u64) {
+    fn pause(&self) {
         let mut state = self.state.lock();
-        if state.has(made) {
-            let until = Instant::now() + with_jitter(PAUSE);
-            if state.closed_until.replace(until).is_none() {
-                self.figures.begin_pause();
-            }
-            // The connection may be half open: a new one tells.
+        let until = Instant::now() + with_jitter(PAUSE);
+        if state.closed_until.replace(until).is_none() {
+            self.figures.begin_pause();
+        }
+        // The connection may be half open: a new one tells.
+        if state.connection.is_some() {
             state.end_connection();
             self.lost.notify_one();
         }
@@ -155,7 +155,7 @@ impl Link {
                 }
                 Waited::Answer(_) => Asked::Answered,
                 Waited::LateHere(by) if by > STOOD_STILL => Asked::StoodStill,
-                Waited::Late | Waited::LateHere(_) => Asked::Silent { made },
+                Waited::Late | Waited::LateHere(_) => Asked::Silent,
             },
             () = self.replaced(made) => Asked::Replaced,
         }
@@ -163,9 +163,17 @@ impl Link {
 
     /// Waits until there is another connection.
     async fn replaced(&self, made: u64) {
+        self.until_state(|state| state.made != made).await;
+    }
+
+    async fn connected(&self) {
+        self.until_state(|state| state.connection.is_some()).await;
+    }
+
+    async fn until_state(&self, is_there: impl Fn(&State) -> bool) {
         loop {
             let attempted = self.attempted.notified();
-            if self.state.lock().made != made {
+            if is_there(&self.state.lock()) {
                 return;
             }
             attempted.await;
@@ -182,7 +190,7 @@ impl Link {
                 Asked::Answered | Asked::StoodStill => {}
                 // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there
                 // is another one.
-                Asked::Silent { .. } | Asked::Lost | Asked::Replaced => return,
+                Asked::Silent | Asked::Lost | Asked::Replaced => return,
             }
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Seen {
     pub(super) scripts: usize,
     /// Whether scripts are answered.
     pub(super) answers: bool,
+    /// Whether questions have no answers either.
+    pub(super) stands: bool,
     /// The time that the server takes for a script.
     pub(super) takes: Duration,
     /// The refusal that scripts get.
@@ -117,6 +119,10 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
             let found = match word {
                 "SETINFO" => "+OK\r\n".into(),
                 "PING" => "+PONG\r\n".into(),
+                "EVAL" if seen.stands => {
+                    is_stuck = true;
+                    continue;
+                }
                 "EVAL" => ":1\r\n".into(),
                 "CONFIG" => "-ERR unknown command\r\n".into(),
                 "SLOTS" => {

@@ -1,0 +1,204 @@
+//! What a gate lets in, and how its numbers fall and grow.
+
+use super::*;
+
+fn pass(gate: &Arc<Gate>, keys: &[&str]) -> Option<Passed> {
+    gate.pass(keys.iter().copied(), false)
+}
+
+/// A gate of 400 calls.
+fn wide() -> Arc<Gate> {
+    Arc::new(Gate::new(Duration::from_millis(10)))
+}
+
+fn late() -> Result<(), Error> {
+    Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
+}
+
+/// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
+#[test]
+fn late_calls_narrow_the_gate() {
+    let gate = wide();
+    let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
+    for (answers, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
+        let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+        if answers {
+            calls[0].noted(Ok(())).unwrap();
+        }
+        assert!(calls.iter().all(|call| call.noted(late()).is_err()));
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), expected);
+    }
+    for _ in 0..10 * ANSWERS {
+        pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
+    }
+    assert_eq!(gate.allowed.load(Ordering::Relaxed), 14);
+}
+
+#[test]
+fn gate_is_whole_after_a_time() {
+    let mut gate = Gate::new(Duration::from_millis(10));
+    gate.made -= Duration::from_secs(10);
+    for (narrowed_us, expected) in [(9_500_001, FEWEST), (9_500_000, 400)] {
+        gate.allowed.store(FEWEST, Ordering::Relaxed);
+        gate.narrowed_us.store(narrowed_us, Ordering::Relaxed);
+        assert_eq!(gate.allowed_at(10_000_000), expected);
+    }
+}
+
+#[test]
+fn gate_of_fewest_waits_for_answers() {
+    let mut gate = Gate::new(Duration::from_millis(10));
+    gate.made -= Duration::from_secs(10);
+    let gate = Arc::new(gate);
+    let waiting = gate.wait_for_answers();
+    assert!(pass(&gate, &["a"]).is_some(), "a wide one does not");
+    gate.allowed.store(FEWEST, Ordering::Relaxed);
+    assert!(pass(&gate, &["a"]).is_none());
+    drop(waiting);
+    assert!(pass(&gate, &["a"]).is_some());
+    assert_eq!(gate.allowed_at(gate.now_us()), FEWEST, "the wait says nothing of its width");
+}
+
+/// A gate that is wider than its crowd narrows to three quarters of the crowd.
+#[test]
+fn few_late_calls_narrow_a_wide_gate() {
+    let gate = wide();
+    let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
+    let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
+    calls[0].noted(Ok(())).unwrap();
+    assert!(calls.iter().all(|call| call.noted(late()).is_err()));
+    assert_eq!(gate.allowed.load(Ordering::Relaxed), 15);
+}
+
+#[test]
+fn lone_late_call_narrows_nothing() {
+    let gate = wide();
+    for _ in 0..20 {
+        assert!(pass(&gate, &["a"]).unwrap().noted(late()).is_err());
+    }
+    assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
+}
+
+/// Calls that are not let in are of the crowd.
+#[test]
+fn late_call_beside_refused_ones_is_overload() {
+    for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
+        let gate = wide();
+        gate.allowed.store(FEWEST, Ordering::Relaxed);
+        let first = pass(&gate, &["hot"]).unwrap();
+        assert!((0..beside).all(|_| pass(&gate, &["hot"]).is_none()));
+        assert_eq!(first.noted(late()).unwrap_err().is_store_overload(), is_crowded);
+    }
+}
+
+/// A batch over two servers, of which one was late, or it is not known which.
+#[test]
+fn late_batches_narrow_the_late_gate() {
+    for (is_known, widths) in [(true, [4, 400]), (false, [4, 4])] {
+        let gates = [wide(), wide()];
+        let crowds = gates.each_ref().map(|gate| [(); CROWD].map(|()| pass(gate, &["a"])));
+        let [first, second] = gates.each_ref().map(|gate| pass(gate, &["b"]).unwrap());
+        let batch = first.and(second);
+        if is_known {
+            gates[0].note_late();
+        }
+        assert!(batch.noted(late()).unwrap_err().is_store_overload());
+        assert_eq!(gates.map(|gate| gate.allowed.load(Ordering::Relaxed)), widths);
+        drop(crowds);
+    }
+}
+
+/// A few returns are few even if they are all that the gate would let in, and leave spends their time.
+#[test]
+fn returns_are_few() {
+    let gate = wide();
+    let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
+    assert_eq!(returns.len(), RETURNS);
+    assert!(pass(&gate, &["a"]).is_some());
+    drop(returns);
+    gate.allowed.store(FEWEST, Ordering::Relaxed);
+    let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
+    assert_eq!(returns.len(), 2);
+}
+
+/// A spend that is late behind returns is overload if the server answers, and may be an outage if it has answered none lately.
+#[test]
+fn returns_are_a_crowd_if_answered() {
+    for (silent_us, is_crowded) in [(LATELY_US - 50_000, true), (LATELY_US, false)] {
+        let mut gate = Gate::new(Duration::from_millis(10));
+        gate.made -= Duration::from_secs(10);
+        let gate = Arc::new(gate);
+        let _in_line: Vec<_> = (0..=CROWD).map(|_| gate.stand_in_line()).collect();
+        let spend = pass(&gate, &["a"]).unwrap();
+        gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
+        assert_eq!(spend.noted(late()).unwrap_err().is_store_overload(), is_crowded);
+        let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
+        assert_eq!(returns.len(), if is_crowded { RETURNS / 2 } else { RETURNS });
+        assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
+    }
+}
+
+/// Otherwise its calls would never pass.
+#[test]
+fn buckets_of_one_part_have_one_place() {
+    let gate = wide();
+    gate.allowed.store(FEWEST, Ordering::Relaxed);
+    let passed = pass(&gate, &["a", "a", "a"]).unwrap();
+    assert!(pass(&gate, &["a"]).is_none());
+    drop(passed);
+    assert!(pass(&gate, &["a"]).is_some());
+}
+
+#[test]
+fn one_id_has_a_quarter_at_most() {
+    let gate = wide();
+    let mut passed: Vec<_> = (0..100).map(|_| pass(&gate, &["hot"]).unwrap()).collect();
+    assert!(pass(&gate, &["hot"]).is_none() && pass(&gate, &["other", "hot"]).is_none());
+    let others: Vec<_> = (0..300).filter_map(|id| pass(&gate, &[&id.to_string()])).collect();
+    assert!(others.len() > 250, "{} of 300", others.len());
+    passed.pop();
+    assert!(pass(&gate, &["hot"]).is_some());
+}
+
+#[test]
+fn ids_that_were_denied_leave_half() {
+    let gate = wide();
+    let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
+    let pass = |was_denied| {
+        let of = |id: &String| gate.pass(std::iter::once(&**id), was_denied);
+        ids.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let denied = pass(true);
+    assert_eq!(denied.len(), 200);
+    assert_eq!(pass(false).len(), 200);
+    drop(denied);
+    assert_eq!(pass(true).len(), 200);
+}
+
+#[test]
+fn counts_come_back_to_zero() {
+    let gate = Arc::new(Gate::new(Duration::ZERO));
+    let ids = (0..1_000).map(|id| id.to_string());
+    let passed: Vec<_> = ids.filter_map(|id| pass(&gate, &[&id, "a"])).collect();
+    assert_eq!(passed.len(), MOST[0] / SHARE);
+    drop(passed);
+    let under_way = |calls: &Calls| calls.0.load(Ordering::Relaxed);
+    assert_eq!(under_way(&gate.under_way), 0);
+    assert!(gate.parts.iter().all(|part| under_way(part) == 0));
+}
+
+/// The first call of a crowd began alone, and ends when all others have ended; the last one began beside them all.
+#[test]
+fn first_and_last_call_is_of_crowd() {
+    for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
+        let gate = wide();
+        let first = pass(&gate, &["a"]).unwrap();
+        let others: Vec<_> = (1..beside).map(|_| pass(&gate, &["a"]).unwrap()).collect();
+        let last = pass(&gate, &["b"]).unwrap();
+        drop(others);
+        for call in [first, last] {
+            assert_eq!(call.counts[0].is_in_crowd(), is_crowded);
+        }
+        assert!(!pass(&gate, &["a"]).unwrap().counts[0].is_in_crowd());
+    }
+}
