@@ -360,3 +360,28 @@ pub(super) fn with_jitter(time: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8);
     time + time.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// A node of a cluster that leaves the map in a pause. The figure said for ever that calls are refused.
+    #[test]
+    fn a_link_that_goes_ends_its_pause() {
+        let url = "redis://127.0.0.1:1";
+        let options = StoreOptions::new(url).unwrap();
+        let figures = Arc::new(StoreFigures::default());
+        let links = [(); 2].map(|()| {
+            let place = Place::Known(redis::Client::open(url).unwrap());
+            Link::new(place, url.into(), &options, figures.clone())
+        });
+        for link in links.iter().chain(&links) {
+            link.pause();
+        }
+        let [first, second] = links;
+        drop(first);
+        assert!(figures.is_paused());
+        drop(second);
+        assert!(!figures.is_paused());
+    }
+}

@@ -126,7 +126,8 @@ impl Link {
         }
     }
 
-    fn pause(&self) {
+    /// Refuses calls for a time. Each pause after it begins anew.
+    pub(super) fn pause(&self) {
         let mut state = self.state.lock();
         let until = Instant::now() + with_jitter(PAUSE);
         if state.closed_until.replace(until).is_none() {
