@@ -40,8 +40,11 @@ fn gate_is_whole_after_a_time() {
     gate.made -= Duration::from_secs(10);
     for (narrowed_us, expected) in [(9_500_001, FEWEST), (9_500_000, 400)] {
         gate.allowed.store(FEWEST, Ordering::Relaxed);
+        gate.returns_allowed.store(1, Ordering::Relaxed);
         gate.narrowed_us.store(narrowed_us, Ordering::Relaxed);
         assert_eq!(gate.allowed_at(10_000_000), expected);
+        let returns = gate.returns_allowed.load(Ordering::Relaxed);
+        assert_eq!(returns, if expected == FEWEST { 1 } else { RETURNS });
     }
 }
 
@@ -128,13 +131,16 @@ fn returns_are_a_crowd_if_answered() {
         let mut gate = Gate::new(Duration::from_millis(10));
         gate.made -= Duration::from_secs(10);
         let gate = Arc::new(gate);
-        let _in_line: Vec<_> = (0..=CROWD).map(|_| gate.stand_in_line()).collect();
+        let in_line: Vec<_> = (0..=CROWD).map(|_| gate.stand_in_line()).collect();
         let spend = pass(&gate, &["a"]).unwrap();
         gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
         assert_eq!(spend.noted(late()).unwrap_err().is_store_overload(), is_crowded);
         let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
         assert_eq!(returns.len(), if is_crowded { RETURNS / 2 } else { RETURNS });
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
+        drop((returns, in_line));
+        gate.note_answer();
+        assert!(!spend.noted(late()).unwrap_err().is_store_overload(), "the returns have gone");
     }
 }
 

@@ -120,8 +120,9 @@ fn silence_goes_on_over_lost_connections() {
         assert!(began.elapsed() < 5 * SILENT, "not paused");
         assert!(!mute.is_answered());
         std::thread::sleep(Duration::from_millis(400));
+        let connections = mute.seen.lock().connections;
         mute.seen.lock().ends = true;
-        std::thread::sleep(Duration::from_millis(20));
+        wait_until("connected again", || mute.seen.lock().connections > connections);
         mute.seen.lock().ends = false;
     }
     let mut seen = mute.seen.lock();
