@@ -15,8 +15,9 @@
 //! under way. After a late call the link asks the store a question, which comes behind the calls that had begun before the number
 //! fell: without an answer to it for two seconds, the link pauses.
 //!
-//! Calls that admit nothing wait for a place, and longer for their answers: returns, for short. They have a few places of their own,
-//! so that a spend behind them is in time. If it is not, and the store has answered lately, it is denied for overload as well.
+//! Calls that admit nothing wait for a place, and longer for their answers: returns, for short. They have places of their own, whose
+//! number halves when a spend behind them is late, and grows slowly. Such a spend is denied for overload as well, if the store has
+//! answered lately.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,8 +47,10 @@ const SHARE: usize = 4;
 const CROWD: usize = 8;
 /// The time after an answer within which a late call is not taken for an outage if a crowd of returns is there.
 const LATELY_US: usize = 100_000;
-/// The returns that may be under way at most: so few that spends behind them are in time at a server of 0.5 ms a call.
-const RETURNS: usize = 16;
+/// The rounds of answers to returns after which one more may be under way: spends behind them are seldom late then.
+const ROUNDS: usize = 4;
+/// The time without a spend late behind returns after which as many of them as possible may be under way.
+const RETURNS_WHOLE_AFTER_US: usize = 2_000_000;
 
 /// The calls to a store that are under way.
 pub(crate) struct Gate {
@@ -72,8 +75,10 @@ pub(crate) struct Gate {
     /// The calls under way that admit nothing. They have longer for their answers, so they are not of the calls above, of which many
     /// are a crowd.
     returns: Calls,
-    /// How many of them may be under way now.
+    /// How many of them may be under way now, at most half as many as other calls; when that number fell last, and their answers.
     returns_allowed: FigureUsize,
+    returns_narrowed_us: FigureUsize,
+    returns_answered: FigureUsize,
     /// Those that wait for a place.
     in_line: Calls,
     /// The calls of each part of the ids.
@@ -139,7 +144,9 @@ impl Gate {
             waits: FigureUsize::new(0),
             under_way: Calls::default(),
             returns: Calls::default(),
-            returns_allowed: FigureUsize::new(RETURNS),
+            returns_allowed: FigureUsize::new(most / 2),
+            returns_narrowed_us: FigureUsize::new(0),
+            returns_answered: FigureUsize::new(0),
             in_line: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
@@ -178,10 +185,15 @@ impl Gate {
         InLine(self)
     }
 
-    /// Lets a call in that admits nothing; `None` if too many are under way: a few, and at most half as many as spends.
+    /// Lets a call in that admits nothing; `None` if too many are under way.
     pub(crate) fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
-        let allowed = self.allowed_at(self.now_us()) / 2;
-        self.returns.enter(allowed.min(self.returns_allowed.load(Ordering::Relaxed)))?;
+        let now_us = self.now_us();
+        let narrowed_us = self.returns_narrowed_us.load(Ordering::Relaxed);
+        if now_us >= narrowed_us + RETURNS_WHOLE_AFTER_US {
+            self.returns_allowed.store(self.most / 2, Ordering::Relaxed);
+        }
+        let allowed = self.returns_allowed.load(Ordering::Relaxed);
+        self.returns.enter(allowed.min(self.allowed_at(now_us) / 2))?;
         Some(PassedReturn(self.clone()))
     }
 
@@ -202,10 +214,8 @@ impl Gate {
         if now_us < whole_at_us {
             return allowed;
         }
-        for (number, whole) in [(&self.returns_allowed, RETURNS), (&self.allowed, self.most)] {
-            if number.load(Ordering::Relaxed) < whole {
-                number.store(whole, Ordering::Relaxed);
-            }
+        if allowed < self.most {
+            self.allowed.store(self.most, Ordering::Relaxed);
         }
         self.most
     }
@@ -234,12 +244,7 @@ impl Gate {
 
     /// Notes that a call had no answer in time because of others. Those that were under way with it say the same, and count as one.
     fn narrow(&self, call: &Counts) {
-        let narrowed = self.narrowed.load(Ordering::Relaxed);
-        let is_new = call.before.wrapping_sub(narrowed) <= usize::MAX / 2;
-        let came = self.came.load(Ordering::Relaxed);
-        let swap =
-            || self.narrowed.compare_exchange(narrowed, came, Ordering::Relaxed, Ordering::Relaxed);
-        if is_new && swap().is_ok() {
+        if self.is_new_narrowing(call) {
             let under_way = self.under_way.0.load(Ordering::Relaxed);
             let allowed = self.allowed.load(Ordering::Relaxed).min(under_way);
             let is_answering = self.answered_us.load(Ordering::Relaxed) >= call.came_us;
@@ -250,10 +255,33 @@ impl Gate {
     }
 
     /// Notes that a call had no answer in time because of returns.
-    fn narrow_returns(&self) {
+    fn narrow_returns(&self, call: &Counts) {
+        if self.is_new_narrowing(call) {
+            let under_way = self.returns.0.load(Ordering::Relaxed);
+            let allowed = self.returns_allowed.load(Ordering::Relaxed).min(under_way);
+            self.returns_narrowed_us.store(self.now_us(), Ordering::Relaxed);
+            self.returns_allowed.store((allowed / 2).max(FEWEST), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a call that admits nothing has its answer in time.
+    fn widen_returns(&self) {
+        self.note_answer();
+        let answers = self.returns_answered.fetch_add(1, Ordering::Relaxed);
         let allowed = self.returns_allowed.load(Ordering::Relaxed);
-        self.narrowed_us.store(self.now_us(), Ordering::Relaxed);
-        self.returns_allowed.store((allowed / 2).max(1), Ordering::Relaxed);
+        if allowed < self.most / 2 && answers.is_multiple_of(ROUNDS * allowed) {
+            self.returns_allowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no call that was under way with this one has narrowed the gate.
+    fn is_new_narrowing(&self, call: &Counts) -> bool {
+        let narrowed = self.narrowed.load(Ordering::Relaxed);
+        let is_new = call.before.wrapping_sub(narrowed) <= usize::MAX / 2;
+        let came = self.came.load(Ordering::Relaxed);
+        let swap =
+            || self.narrowed.compare_exchange(narrowed, came, Ordering::Relaxed, Ordering::Relaxed);
+        is_new && swap().is_ok()
     }
 }
 
@@ -282,10 +310,9 @@ impl Drop for InLine<'_> {
 pub(crate) struct PassedReturn(Arc<Gate>);
 
 impl PassedReturn {
-    /// Notes that the call has its answer in time. It widens nothing, and one without an answer narrows nothing: only spends are short
-    /// of time.
+    /// Notes that the call has its answer in time. One without an answer narrows nothing: only spends are short of time.
     pub(crate) fn note_answer(&self) {
-        self.0.note_answer();
+        self.0.widen_returns();
     }
 }
 
@@ -317,21 +344,23 @@ impl Passed {
         // A batch over several servers may be late because of one of them.
         let is_known = self.counts.iter().any(Counts::met_late_ones);
         let of_late = self.counts.iter().filter(|call| !is_known || call.met_late_ones());
-        let crowds = of_late.filter(|call| is_late && call.is_late_by_others()).count();
+        // Else the node was late itself, or the time was over between two servers.
+        let narrows = is_known || self.counts.len() == 1;
+        let crowds = of_late.filter(|call| is_late && call.is_late_by_others(narrows)).count();
         Err(if crowds > 0 { error.in_a_crowd() } else { error })
     }
 }
 
 impl Counts {
-    /// Whether others are the reason that the call had no answer in time; their number falls then.
-    fn is_late_by_others(&self) -> bool {
+    /// Whether others are the reason that the call had no answer in time. `narrows`: their number falls then.
+    fn is_late_by_others(&self, narrows: bool) -> bool {
         let is_in_crowd = self.is_in_crowd();
         let is_behind_returns = !is_in_crowd && self.is_behind_returns();
-        if is_in_crowd {
+        if narrows && is_in_crowd {
             self.gate.narrow(self);
         }
-        if is_behind_returns {
-            self.gate.narrow_returns();
+        if narrows && is_behind_returns {
+            self.gate.narrow_returns(self);
         }
         is_in_crowd || is_behind_returns
     }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::{client_at, client_of, connect};
-use super::entrance::Entrance;
+use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, store_error};
 use super::link::{FIRST_WAIT, Link, PAUSE, with_jitter};
 use super::script::ScriptCall;
@@ -24,7 +24,7 @@ use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-use crate::shared::protocol::gate::{Passed, PassedReturn};
+use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
@@ -370,7 +370,7 @@ impl Cluster {
         &self,
         slot: u16,
         until: Instant,
-    ) -> Result<Option<PassedReturn>, Error> {
+    ) -> Result<Option<PlaceOfReturn>, Error> {
         if self.is_first() {
             return Ok(self.first.place(until).await);
         }

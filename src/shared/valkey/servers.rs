@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::address::client_of;
 use super::cluster::Cluster;
-use super::entrance::PLACE_WITHIN;
+use super::entrance::{PLACE_WITHIN, PlaceOfReturn};
 use super::fault::store_error;
 use super::link::{Link, Refused};
 use super::script::ScriptCall;
@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
 use crate::shared::protocol::StoreMember;
-use crate::shared::protocol::gate::{Passed, PassedReturn};
+use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 
 const NOT_SENT: &str = "the call was not sent";
@@ -107,7 +107,7 @@ impl Servers {
     }
 
     /// Waits for a place in the gate of the server that has a key, for a call of `called` that admits nothing.
-    pub(super) async fn place(&self, key: &str, called: Instant) -> Result<PassedReturn, Error> {
+    pub(super) async fn place(&self, key: &str, called: Instant) -> Result<PlaceOfReturn, Error> {
         let until = called + PLACE_WITHIN;
         let passed = match &self.kind {
             Kind::One(link) => link.entrance.place(until).await,

@@ -15,6 +15,11 @@ fn late() -> Result<(), Error> {
     Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
 }
 
+/// Lets returns in until there are too many.
+fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
+    std::iter::from_fn(|| gate.pass_return()).collect()
+}
+
 /// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
 #[test]
 fn late_calls_narrow_the_gate() {
@@ -40,11 +45,8 @@ fn gate_is_whole_after_a_time() {
     gate.made -= Duration::from_secs(10);
     for (narrowed_us, expected) in [(9_500_001, FEWEST), (9_500_000, 400)] {
         gate.allowed.store(FEWEST, Ordering::Relaxed);
-        gate.returns_allowed.store(1, Ordering::Relaxed);
         gate.narrowed_us.store(narrowed_us, Ordering::Relaxed);
         assert_eq!(gate.allowed_at(10_000_000), expected);
-        let returns = gate.returns_allowed.load(Ordering::Relaxed);
-        assert_eq!(returns, if expected == FEWEST { 1 } else { RETURNS });
     }
 }
 
@@ -60,6 +62,25 @@ fn gate_of_fewest_waits_for_answers() {
     drop(waiting);
     assert!(pass(&gate, &["a"]).is_some());
     assert_eq!(gate.allowed_at(gate.now_us()), FEWEST, "the wait says nothing of its width");
+}
+
+/// They grow by one in some rounds of answers, and at once after a time.
+#[test]
+fn returns_grow_again() {
+    let mut gate = Gate::new(Duration::from_millis(10));
+    gate.made -= Duration::from_secs(10);
+    let gate = Arc::new(gate);
+    gate.returns_allowed.store(10, Ordering::Relaxed);
+    gate.returns_narrowed_us.store(gate.now_us(), Ordering::Relaxed);
+    let returns = most_returns(&gate);
+    assert_eq!(returns.len(), 10);
+    for _ in 0..ROUNDS {
+        returns.iter().for_each(PassedReturn::note_answer);
+    }
+    drop(returns);
+    assert_eq!(most_returns(&gate).len(), 11);
+    gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
+    assert_eq!(most_returns(&gate).len(), 200);
 }
 
 /// A gate that is wider than its crowd narrows to three quarters of the crowd.
@@ -97,7 +118,7 @@ fn late_call_beside_refused_ones_is_overload() {
 /// A batch over two servers, of which one was late, or it is not known which.
 #[test]
 fn late_batches_narrow_the_late_gate() {
-    for (is_known, widths) in [(true, [4, 400]), (false, [4, 4])] {
+    for (is_known, widths) in [(true, [4, 400]), (false, [400, 400])] {
         let gates = [wide(), wide()];
         let crowds = gates.each_ref().map(|gate| [(); CROWD].map(|()| pass(gate, &["a"])));
         let [first, second] = gates.each_ref().map(|gate| pass(gate, &["b"]).unwrap());
@@ -115,12 +136,12 @@ fn late_batches_narrow_the_late_gate() {
 #[test]
 fn returns_are_few() {
     let gate = wide();
-    let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
-    assert_eq!(returns.len(), RETURNS);
+    let returns = most_returns(&gate);
+    assert_eq!(returns.len(), 200);
     assert!(pass(&gate, &["a"]).is_some());
     drop(returns);
     gate.allowed.store(FEWEST, Ordering::Relaxed);
-    let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
+    let returns = most_returns(&gate);
     assert_eq!(returns.len(), 2);
 }
 
@@ -131,15 +152,18 @@ fn returns_are_a_crowd_if_answered() {
         let mut gate = Gate::new(Duration::from_millis(10));
         gate.made -= Duration::from_secs(10);
         let gate = Arc::new(gate);
+        let returns = most_returns(&gate);
         let in_line: Vec<_> = (0..=CROWD).map(|_| gate.stand_in_line()).collect();
         let spend = pass(&gate, &["a"]).unwrap();
+        gate.returns_narrowed_us.store(gate.now_us(), Ordering::Relaxed);
         gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
         assert_eq!(spend.noted(late()).unwrap_err().is_store_overload(), is_crowded);
-        let returns: Vec<_> = std::iter::from_fn(|| gate.pass_return()).collect();
-        assert_eq!(returns.len(), if is_crowded { RETURNS / 2 } else { RETURNS });
+        drop(returns);
+        assert_eq!(most_returns(&gate).len(), if is_crowded { 100 } else { 200 });
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
-        drop((returns, in_line));
         gate.note_answer();
+        assert!(spend.noted(late()).unwrap_err().is_store_overload(), "behind those in line");
+        drop(in_line);
         assert!(!spend.noted(late()).unwrap_err().is_store_overload(), "the returns have gone");
     }
 }

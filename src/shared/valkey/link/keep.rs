@@ -96,10 +96,15 @@ impl Link {
     /// Asks the server after a call without an answer in time. Without an answer for long enough, calls are refused for a time.
     /// Never ends.
     async fn ask_after_late_calls(&self) {
+        let whole = SILENT.max(self.answer_timeout);
+        let mut within = whole;
         loop {
             self.late.notified().await;
             let waiting = self.entrance.gate.wait_for_answers();
-            if self.is_silent().await {
+            let asked = self.answer_within(within).await;
+            // A connection that ends again and again leaves the next question less time.
+            within = if matches!(asked, Asked::Lost) { IDLE } else { whole };
+            if matches!(asked, Asked::Silent) {
                 self.pause();
             }
             drop(waiting);
@@ -108,11 +113,10 @@ impl Link {
     }
 
     /// Asks the server a script, by each new connection again: it may answer connections, and other commands, and no script, as one
-    /// does while a failover begins. Returns whether no answer came in time.
-    async fn is_silent(&self) -> bool {
+    /// does while a failover begins. The answer, none in time, or no connection at the end of the time.
+    async fn answer_within(&self, within: Duration) -> Asked {
         let mut question = redis::cmd("EVAL");
         question.arg("return 1").arg(0);
-        let within = SILENT.max(self.answer_timeout);
         let mut until = Instant::now() + within;
         loop {
             match self.question(&question, until).await {
@@ -120,8 +124,7 @@ impl Link {
                 Asked::StoodStill => until = Instant::now() + within,
                 // Something between may end each connection before the time is over.
                 Asked::Lost if timeout_at(until, self.connected()).await.is_ok() => {}
-                Asked::Silent | Asked::Lost => return true,
-                Asked::Answered => return false,
+                asked => return asked,
             }
         }
     }

@@ -131,24 +131,6 @@ fn silence_goes_on_over_lost_connections() {
     wait_until("answered", || mute.is_answered());
 }
 
-/// Also if there is no connection when the time is over: one that ends each second would be found so again and again.
-#[test]
-fn silence_ends_without_a_connection() {
-    with_each(|binary| {
-        let mut server = Server::start(binary);
-        let (limiter, users) = node(&server);
-        server.signal("-STOP");
-        let _ = block_on(users.spend("alice", 1)).unwrap();
-        server.kill();
-        wait_until("paused", || limiter.counters().store().unwrap().is_paused);
-        server.restart();
-        wait_until("answered", || {
-            let _ = block_on(users.spend("alice", 1)).unwrap();
-            !limiter.counters().store().unwrap().is_paused
-        });
-    });
-}
-
 /// Spends behind the returns were late, and were taken for an outage.
 #[test]
 fn returns_of_a_crowd_are_no_outage() {
