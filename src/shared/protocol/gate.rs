@@ -26,7 +26,7 @@ use ahash::RandomState;
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::Error;
-use crate::util::sync::{FigureUsize, Ordering};
+use crate::util::sync::{Figure, FigureUsize, Ordering};
 
 /// The time that a node takes for a call when it has many, with a margin for slower processors: `speed_node.rs` measures 11 us
 /// for both threads, and 16 us were measured on others.
@@ -36,7 +36,7 @@ const MOST: [usize; 2] = [64, 1_024];
 /// The calls that may always be under way.
 const FEWEST: usize = 4;
 /// The time without a late call after which as many as possible may be under way.
-const WHOLE_AFTER_US: usize = 500_000;
+const WHOLE_AFTER_US: u64 = 500_000;
 /// The answers in time after which one call more may be under way.
 const ANSWERS: usize = 8;
 /// The parts into which ids are divided by a hash.
@@ -46,11 +46,11 @@ const SHARE: usize = 4;
 /// The calls that may be there at once and make none late.
 const CROWD: usize = 8;
 /// The time after an answer within which a late call is not taken for an outage if a crowd of returns is there.
-const LATELY_US: usize = 100_000;
+const LATELY_US: u64 = 100_000;
 /// The rounds of answers to returns after which one more may be under way: spends behind them are seldom late then.
 const ROUNDS: usize = 4;
 /// The time without a spend late behind returns after which as many of them as possible may be under way.
-const RETURNS_WHOLE_AFTER_US: usize = 2_000_000;
+const RETURNS_WHOLE_AFTER_US: u64 = 2_000_000;
 
 /// The calls to a store that are under way.
 pub(crate) struct Gate {
@@ -58,11 +58,11 @@ pub(crate) struct Gate {
     most: usize,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// The calls that had come when that number fell last.
+    /// The calls that had come when that number, or the one of returns, fell last.
     narrowed: FigureUsize,
-    /// The time then, and that of the last answer, in us since the gate was made.
-    narrowed_us: FigureUsize,
-    answered_us: FigureUsize,
+    /// When that number fell last, and the time of the last answer, in us since the gate was made.
+    narrowed_us: Figure,
+    answered_us: Figure,
     made: Instant,
     /// The calls with an answer in time, returns apart, and all calls that the server did not answer in time.
     answers: FigureUsize,
@@ -77,7 +77,7 @@ pub(crate) struct Gate {
     returns: Calls,
     /// How many of them may be under way now, at most half as many as other calls; when that number fell last, and their answers.
     returns_allowed: FigureUsize,
-    returns_narrowed_us: FigureUsize,
+    returns_narrowed_us: Figure,
     returns_answered: FigureUsize,
     /// Those that wait for a place.
     in_line: Calls,
@@ -101,7 +101,7 @@ struct Counts {
     before: usize,
     ended: usize,
     /// When it came, in us since the gate was made.
-    came_us: usize,
+    came_us: u64,
     /// The late calls before it.
     late: usize,
     /// The part of each of the call's buckets.
@@ -135,8 +135,8 @@ impl Gate {
             most,
             allowed: FigureUsize::new(most),
             narrowed: FigureUsize::new(0),
-            narrowed_us: FigureUsize::new(0),
-            answered_us: FigureUsize::new(0),
+            narrowed_us: Figure::new(0),
+            answered_us: Figure::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
             late: FigureUsize::new(0),
@@ -145,7 +145,7 @@ impl Gate {
             under_way: Calls::default(),
             returns: Calls::default(),
             returns_allowed: FigureUsize::new(most / 2),
-            returns_narrowed_us: FigureUsize::new(0),
+            returns_narrowed_us: Figure::new(0),
             returns_answered: FigureUsize::new(0),
             in_line: Calls::default(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
@@ -205,7 +205,7 @@ impl Gate {
     }
 
     /// Returns the number of calls that may be under way.
-    fn allowed_at(&self, now_us: usize) -> usize {
+    fn allowed_at(&self, now_us: u64) -> usize {
         let allowed = self.allowed.load(Ordering::Relaxed);
         if allowed <= FEWEST && self.waits.load(Ordering::Relaxed) == 1 {
             return 0;
@@ -220,8 +220,8 @@ impl Gate {
         self.most
     }
 
-    fn now_us(&self) -> usize {
-        self.made.elapsed().as_micros() as usize
+    fn now_us(&self) -> u64 {
+        self.made.elapsed().as_micros() as u64
     }
 
     /// Notes that the server did not answer a call in time.
