@@ -47,9 +47,9 @@ const SHARE: usize = 4;
 const CROWD: usize = 8;
 /// The time after an answer within which a late call is not taken for an outage if a crowd of returns is there.
 const LATELY_US: u64 = 100_000;
-/// The rounds of answers to returns after which one more may be under way: spends behind them are seldom late then.
-const ROUNDS: usize = 4;
-/// The time without a spend late behind returns after which as many of them as possible may be under way.
+/// The rounds of answers to returns after which one more may be under way.
+const ROUNDS: usize = 2;
+/// The time without a spend late behind returns after which as many of them as possible may be under way, if none waits for a place.
 const RETURNS_WHOLE_AFTER_US: u64 = 2_000_000;
 
 /// The calls to a store that are under way.
@@ -58,7 +58,7 @@ pub(crate) struct Gate {
     most: usize,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// The calls that had come when that number, or the one of returns, fell last.
+    /// The calls that had come when that number fell last.
     narrowed: FigureUsize,
     /// When that number fell last, and the time of the last answer, in us since the gate was made.
     narrowed_us: Figure,
@@ -75,12 +75,14 @@ pub(crate) struct Gate {
     /// The calls under way that admit nothing. They have longer for their answers, so they are not of the calls above, of which many
     /// are a crowd.
     returns: Calls,
-    /// How many of them may be under way now, at most half as many as other calls; when that number fell last, and their answers.
+    /// How many of them may be under way now, at most half as many as other calls.
     returns_allowed: FigureUsize,
+    /// When that number fell last, and the answers since it has changed.
     returns_narrowed_us: Figure,
     returns_answered: FigureUsize,
-    /// Those that wait for a place.
+    /// Those that wait for a place, and those that have ever come.
     in_line: Calls,
+    returns_came: FigureUsize,
     /// The calls of each part of the ids.
     parts: Box<[Calls]>,
 }
@@ -104,6 +106,8 @@ struct Counts {
     came_us: u64,
     /// The late calls before it.
     late: usize,
+    /// The returns that had come before it and ended.
+    returns_ended: usize,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
 }
@@ -148,6 +152,7 @@ impl Gate {
             returns_narrowed_us: Figure::new(0),
             returns_answered: FigureUsize::new(0),
             in_line: Calls::default(),
+            returns_came: FigureUsize::new(0),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
@@ -166,8 +171,11 @@ impl Gate {
         let ended = before.wrapping_sub(beside);
         // If it returns early from here on, the drop of `passed` lowers the counts again.
         let late = self.late.load(Ordering::Relaxed);
-        let gate = self.clone();
-        let mut passed = Counts { gate, before, ended, came_us, late, parts: SmallVec::new() };
+        let returns = [&self.returns, &self.in_line].map(|it| it.0.load(Ordering::Relaxed));
+        let returns_came = self.returns_came.load(Ordering::Relaxed);
+        let returns_ended = returns_came.wrapping_sub(returns.iter().sum());
+        let (gate, parts) = (self.clone(), SmallVec::new());
+        let mut passed = Counts { gate, before, ended, came_us, late, returns_ended, parts };
         for key in keys {
             let part = self.hasher.hash_one(key) as u8;
             // Two buckets of a batch in one part have one place.
@@ -182,6 +190,7 @@ impl Gate {
     /// Counts a call that admits nothing, and waits for a place until the result is dropped.
     pub(crate) fn stand_in_line(&self) -> InLine<'_> {
         self.in_line.0.fetch_add(1, Ordering::Relaxed);
+        self.returns_came.fetch_add(1, Ordering::Relaxed);
         InLine(self)
     }
 
@@ -189,7 +198,8 @@ impl Gate {
     pub(crate) fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
         let now_us = self.now_us();
         let narrowed_us = self.returns_narrowed_us.load(Ordering::Relaxed);
-        if now_us >= narrowed_us + RETURNS_WHOLE_AFTER_US {
+        let has_line = self.in_line.0.load(Ordering::Relaxed) > 1;
+        if now_us >= narrowed_us + RETURNS_WHOLE_AFTER_US && !has_line {
             self.returns_allowed.store(self.most / 2, Ordering::Relaxed);
         }
         let allowed = self.returns_allowed.load(Ordering::Relaxed);
@@ -244,7 +254,12 @@ impl Gate {
 
     /// Notes that a call had no answer in time because of others. Those that were under way with it say the same, and count as one.
     fn narrow(&self, call: &Counts) {
-        if self.is_new_narrowing(call) {
+        let narrowed = self.narrowed.load(Ordering::Relaxed);
+        let is_new = call.before.wrapping_sub(narrowed) <= usize::MAX / 2;
+        let came = self.came.load(Ordering::Relaxed);
+        let swap =
+            || self.narrowed.compare_exchange(narrowed, came, Ordering::Relaxed, Ordering::Relaxed);
+        if is_new && swap().is_ok() {
             let under_way = self.under_way.0.load(Ordering::Relaxed);
             let allowed = self.allowed.load(Ordering::Relaxed).min(under_way);
             let is_answering = self.answered_us.load(Ordering::Relaxed) >= call.came_us;
@@ -256,10 +271,12 @@ impl Gate {
 
     /// Notes that a call had no answer in time because of returns.
     fn narrow_returns(&self, call: &Counts) {
-        if self.is_new_narrowing(call) {
+        // Spends that were under way together with it say the same, and count as one.
+        if call.came_us >= self.returns_narrowed_us.load(Ordering::Relaxed) {
             let under_way = self.returns.0.load(Ordering::Relaxed);
             let allowed = self.returns_allowed.load(Ordering::Relaxed).min(under_way);
             self.returns_narrowed_us.store(self.now_us(), Ordering::Relaxed);
+            self.returns_answered.store(0, Ordering::Relaxed);
             self.returns_allowed.store((allowed / 2).max(FEWEST), Ordering::Relaxed);
         }
     }
@@ -267,21 +284,12 @@ impl Gate {
     /// Notes that a call that admits nothing has its answer in time.
     fn widen_returns(&self) {
         self.note_answer();
-        let answers = self.returns_answered.fetch_add(1, Ordering::Relaxed);
         let allowed = self.returns_allowed.load(Ordering::Relaxed);
-        if allowed < self.most / 2 && answers.is_multiple_of(ROUNDS * allowed) {
-            self.returns_allowed.fetch_add(1, Ordering::Relaxed);
+        let answers = self.returns_answered.fetch_add(1, Ordering::Relaxed) + 1;
+        if allowed < self.most / 2 && answers >= ROUNDS * allowed {
+            self.returns_answered.store(0, Ordering::Relaxed);
+            self.returns_allowed.store(allowed + 1, Ordering::Relaxed);
         }
-    }
-
-    /// Whether no call that was under way with this one has narrowed the gate.
-    fn is_new_narrowing(&self, call: &Counts) -> bool {
-        let narrowed = self.narrowed.load(Ordering::Relaxed);
-        let is_new = call.before.wrapping_sub(narrowed) <= usize::MAX / 2;
-        let came = self.came.load(Ordering::Relaxed);
-        let swap =
-            || self.narrowed.compare_exchange(narrowed, came, Ordering::Relaxed, Ordering::Relaxed);
-        is_new && swap().is_ok()
     }
 }
 
@@ -346,38 +354,35 @@ impl Passed {
         let of_late = self.counts.iter().filter(|call| !is_known || call.met_late_ones());
         // Else the node was late itself, or the time was over between two servers.
         let narrows = is_known || self.counts.len() == 1;
-        let crowds = of_late.filter(|call| is_late && call.is_late_by_others(narrows)).count();
-        Err(if crowds > 0 { error.in_a_crowd() } else { error })
+        let crowds = of_late.filter(|call| is_late && call.is_late_by_others());
+        let narrow = |call: &Counts| match call.calls_meanwhile() > CROWD {
+            true if narrows => call.gate.narrow(call),
+            false if narrows => call.gate.narrow_returns(call),
+            _ => {}
+        };
+        Err(if crowds.map(narrow).count() > 0 { error.in_a_crowd() } else { error })
     }
 }
 
 impl Counts {
-    /// Whether others are the reason that the call had no answer in time. `narrows`: their number falls then.
-    fn is_late_by_others(&self, narrows: bool) -> bool {
-        let is_in_crowd = self.is_in_crowd();
-        let is_behind_returns = !is_in_crowd && self.is_behind_returns();
-        if narrows && is_in_crowd {
-            self.gate.narrow(self);
-        }
-        if narrows && is_behind_returns {
-            self.gate.narrow_returns(self);
-        }
-        is_in_crowd || is_behind_returns
+    /// Whether others are the reason that the call had no answer in time.
+    fn is_late_by_others(&self) -> bool {
+        self.calls_meanwhile() > CROWD || self.is_behind_returns()
     }
 
-    /// Whether many calls were there at any time of this one, itself among them: under way, or not let in. The first call of a crowd
-    /// begins alone, and the last to end ends alone, and they may be the same.
-    fn is_in_crowd(&self) -> bool {
-        let came = self.gate.came.load(Ordering::Relaxed);
-        came.wrapping_sub(self.ended) > CROWD
+    /// Returns the calls that were there at any time of this one, itself among them: under way, or not let in. The first call of a
+    /// crowd begins alone, and the last to end ends alone, and they may be the same.
+    fn calls_meanwhile(&self) -> usize {
+        self.gate.came.load(Ordering::Relaxed).wrapping_sub(self.ended)
     }
 
-    /// Whether many returns are there, and the server has answered lately: without answers, a few of them stay for long.
+    /// Whether the call is of a crowd together with the returns of its time, and the server has answered lately: without answers, a
+    /// few returns stay for long.
     fn is_behind_returns(&self) -> bool {
-        let Gate { answered_us, returns, in_line, .. } = &*self.gate;
-        let returns: usize = [returns, in_line].map(|it| it.0.load(Ordering::Relaxed)).iter().sum();
+        let Gate { answered_us, returns_came, .. } = &*self.gate;
+        let returns = returns_came.load(Ordering::Relaxed).wrapping_sub(self.returns_ended);
         let silent_us = self.gate.now_us().saturating_sub(answered_us.load(Ordering::Relaxed));
-        silent_us < LATELY_US && returns > CROWD
+        silent_us < LATELY_US && self.calls_meanwhile() + returns > CROWD
     }
 
     /// Whether the server was late for this call, or for others meanwhile.

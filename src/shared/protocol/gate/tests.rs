@@ -64,22 +64,30 @@ fn gate_of_fewest_waits_for_answers() {
     assert_eq!(gate.allowed_at(gate.now_us()), FEWEST, "the wait says nothing of its width");
 }
 
-/// They grow by one in some rounds of answers, and at once after a time.
+/// The number halves once for the spends that were late together, grows by one in some rounds, and is whole after a time.
 #[test]
-fn returns_grow_again() {
+fn returns_narrow_and_grow() {
     let mut gate = Gate::new(Duration::from_millis(10));
     gate.made -= Duration::from_secs(10);
     let gate = Arc::new(gate);
-    gate.returns_allowed.store(10, Ordering::Relaxed);
-    gate.returns_narrowed_us.store(gate.now_us(), Ordering::Relaxed);
     let returns = most_returns(&gate);
-    assert_eq!(returns.len(), 10);
-    for _ in 0..ROUNDS {
-        returns.iter().for_each(PassedReturn::note_answer);
+    let in_line: Vec<_> = (0..CROWD).map(|_| gate.stand_in_line()).collect();
+    let spends = [pass(&gate, &["a"]).unwrap(), pass(&gate, &["b"]).unwrap()];
+    std::thread::sleep(Duration::from_millis(1));
+    gate.note_answer();
+    for spend in &spends {
+        assert!(spend.noted(late()).unwrap_err().is_store_overload());
+        assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 100);
+    }
+    for answer in 1..=ROUNDS * 100 {
+        returns[0].note_answer();
+        let grown = usize::from(answer == ROUNDS * 100);
+        assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 100 + grown);
     }
     drop(returns);
-    assert_eq!(most_returns(&gate).len(), 11);
     gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
+    assert_eq!(most_returns(&gate).len(), 101, "others wait");
+    drop(in_line);
     assert_eq!(most_returns(&gate).len(), 200);
 }
 
@@ -152,19 +160,18 @@ fn returns_are_a_crowd_if_answered() {
         let mut gate = Gate::new(Duration::from_millis(10));
         gate.made -= Duration::from_secs(10);
         let gate = Arc::new(gate);
-        let returns = most_returns(&gate);
-        let in_line: Vec<_> = (0..=CROWD).map(|_| gate.stand_in_line()).collect();
+        let old: Vec<_> = (0..CROWD).map(|_| gate.stand_in_line()).collect();
+        drop(old);
         let spend = pass(&gate, &["a"]).unwrap();
-        gate.returns_narrowed_us.store(gate.now_us(), Ordering::Relaxed);
-        gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
-        assert_eq!(spend.noted(late()).unwrap_err().is_store_overload(), is_crowded);
-        drop(returns);
-        assert_eq!(most_returns(&gate).len(), if is_crowded { 100 } else { 200 });
+        let is_overload = |silent_us| {
+            gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
+            spend.noted(late()).unwrap_err().is_store_overload()
+        };
+        assert!(!is_overload(0), "those before have gone");
+        // A crowd with the spend itself, also if they have gone when it is late.
+        drop((0..CROWD).map(|_| gate.stand_in_line()).collect::<Vec<_>>());
+        assert_eq!(is_overload(silent_us), is_crowded);
         assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
-        gate.note_answer();
-        assert!(spend.noted(late()).unwrap_err().is_store_overload(), "behind those in line");
-        drop(in_line);
-        assert!(!spend.noted(late()).unwrap_err().is_store_overload(), "the returns have gone");
     }
 }
 
@@ -227,8 +234,8 @@ fn first_and_last_call_is_of_crowd() {
         let last = pass(&gate, &["b"]).unwrap();
         drop(others);
         for call in [first, last] {
-            assert_eq!(call.counts[0].is_in_crowd(), is_crowded);
+            assert_eq!(call.counts[0].calls_meanwhile() > CROWD, is_crowded);
         }
-        assert!(!pass(&gate, &["a"]).unwrap().counts[0].is_in_crowd());
+        assert!(pass(&gate, &["a"]).unwrap().counts[0].calls_meanwhile() == 1);
     }
 }
