@@ -35,7 +35,7 @@ pub struct StoreCounters {
     /// Calls that sent a script's text, because the server did not know the script: the first call of each script, and
     /// those after a restart, a failover or `SCRIPT FLUSH`.
     pub scripts_sent: u64,
-    /// Whether calls are refused after failures, until one has an answer.
+    /// Whether calls are refused because a server has not answered a question for 2 s, until it answers a call.
     pub is_paused: bool,
     /// Steps ahead of the server's clock. A failover to a server with another time is one.
     pub clock_steps_ahead: ClockSteps,

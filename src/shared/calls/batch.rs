@@ -403,6 +403,7 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
             }
         }
+        // No clone of them was made yet.
         let ours = Arc::get_mut(&mut members).into_iter().flatten();
         for (at, (member, to_store)) in to_ask.iter().zip(ours).enumerate() {
             let is_charged = to_store.mode.is_charged() && to_store.cost > 0;

@@ -75,22 +75,18 @@ impl StoreHandle {
         if let Some(number) = self.boulders_number(entry, limit) {
             return format!("{number}:{text}").into();
         }
-        let (prefix, name) = (&*self.prefix, &*entry.name);
-        let algorithm = limit.rule().gcra().is_none().then(|| limit.algorithm());
-        let start = match algorithm {
-            None => [prefix, name, "", ""],
-            Some(algorithm) => [prefix, name, "/", algorithm],
+        let (slash, algorithm) = match limit.rule().gcra() {
+            Some(_) => ("", ""),
+            None => ("/", limit.algorithm()),
         };
-        if text.len() <= ID_MAX_BYTES {
-            let [prefix, name, slash, algorithm] = start;
-            return [prefix, name, slash, algorithm, ":", &text].concat().into();
-        }
-        let mut key = start.concat();
-        key.push('#');
-        for byte in &Sha256::digest(text.as_bytes())[..HASH_BYTES] {
-            key.push_str(&format!("{byte:02x}"));
-        }
-        key.into()
+        let (mark, id) = match text.len() <= ID_MAX_BYTES {
+            true => (":", text),
+            false => {
+                let digest = Sha256::digest(text.as_bytes());
+                ("#", digest[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
+            }
+        };
+        [&*self.prefix, &*entry.name, slash, algorithm, mark, &*id].concat().into()
     }
 }
 

@@ -15,9 +15,9 @@
 //! under way. After a late call the link asks the store a question, which comes behind the calls that had begun before the number
 //! fell: without an answer to it for two seconds, the link pauses.
 //!
-//! Calls that admit nothing wait for a place, and longer for their answers: returns, for short. They have places of their own, whose
-//! number halves when a spend behind them is late, and grows slowly. Such a spend is denied for overload as well, if the store has
-//! answered lately.
+//! Calls that admit nothing are called returns here. They wait for a place, and have longer for their answers. They have places
+//! beside those of other calls. The number of their places halves when a spend behind them is late, and grows slowly. Such a spend
+//! is denied for overload as well, if the store has answered lately.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,8 +72,7 @@ pub(crate) struct Gate {
     /// Whether the store was asked whether it answers, and has not answered yet: 1.
     waits: FigureUsize,
     under_way: Calls,
-    /// The calls under way that admit nothing. They have longer for their answers, so they are not of the calls above, of which many
-    /// are a crowd.
+    /// The returns under way. They have longer for their answers, so they are not counted with the calls above.
     returns: Calls,
     /// How many of them may be under way now, at most half as many as other calls.
     returns_allowed: FigureUsize,
@@ -207,8 +206,9 @@ impl Gate {
         Some(PassedReturn(self.clone()))
     }
 
-    /// Waits, until the result is dropped, for a store that had answered a call late: at its fewest calls, the gate lets none in before the
-    /// store has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever answer in time.
+    /// Waits, until the result is dropped, for a store that had answered a call late: at its fewest calls, the gate lets none in
+    /// before the store has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever
+    /// answer in time.
     pub(crate) fn wait_for_answers(&self) -> Waiting<'_> {
         self.waits.store(1, Ordering::Relaxed);
         Waiting(self)

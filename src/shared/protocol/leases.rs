@@ -222,7 +222,8 @@ impl Leases {
         }
     }
 
-    /// Takes the lease of a bucket whose id this node has blocked, to give it up. A lease that a call under way gets then has no word.
+    /// Takes the lease of a bucket whose id this node has blocked, to give it up. A lease that a call under way gets then has no
+    /// word.
     pub(crate) fn block(
         &self,
         view: LimitsView<'_>,

@@ -40,7 +40,7 @@ pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>
 /// A store of buckets that several nodes share.
 pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Lets a call in whose callers have a deadline, before anything is done for it. A call that is not let in would have no
-    /// answer: the store is not there, or is paused after failures
+    /// answer: the store is not there, or is paused
     /// ([`Error::is_store_outage`]); or this node has too many calls under way ([`Error::is_store_overload`]). `was_denied`:
     /// whether the store has denied a call for one of these buckets lately.
     fn admit(&self, _: &mut dyn Iterator<Item = &str>, _was_denied: bool) -> Result<Passed, Error> {

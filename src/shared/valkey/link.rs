@@ -253,7 +253,7 @@ impl Link {
         state.connection.is_some() && state.why.is_none()
     }
 
-    /// Whether there is a connection, and no pause after failures.
+    /// Whether there is a connection, and no pause.
     pub(super) fn is_ready(&self) -> bool {
         let state = self.state.lock();
         state.connection.is_some() && state.closed_until.is_none()

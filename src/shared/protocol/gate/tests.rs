@@ -1,4 +1,4 @@
-//! What a gate lets in, and how its numbers fall and grow.
+//! Tests of the calls that a gate lets in, and of its numbers.
 
 use super::*;
 

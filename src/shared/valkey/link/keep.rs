@@ -15,8 +15,8 @@ use crate::shared::events::store_warning;
 use crate::shared::valkey::fault::failure;
 use crate::util::escape::shown;
 
-/// The time without an answer to a question after which calls are refused for a time. A server that is only slower than its callers
-/// answers the question earlier: what a few nodes send it at once takes it less than two seconds.
+/// The time without an answer to a question after which calls are refused for a time. A server that is only slower than its
+/// callers answers earlier: it takes less than two seconds for the calls that a few nodes send at once.
 pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(2);
 /// The time from the answer to a question to the next question.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
@@ -112,8 +112,9 @@ impl Link {
         }
     }
 
-    /// Asks the server a script, by each new connection again: it may answer connections, and other commands, and no script, as one
-    /// does while a failover begins. The answer, none in time, or no connection at the end of the time.
+    /// Asks the server a script, and asks it again on each new connection: a server may answer other commands and no script, as
+    /// one does while a failover begins. Returns `Answered`, `Silent` if no answer came in time, or `Lost` if there is no
+    /// connection when the time is over.
     async fn answer_within(&self, within: Duration) -> Asked {
         let mut question = redis::cmd("EVAL");
         question.arg("return 1").arg(0);
@@ -129,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Refuses calls for a time. Each pause after it begins anew.
+    /// Refuses calls for a time from now, also in a pause.
     pub(super) fn pause(&self) {
         let mut state = self.state.lock();
         let until = Instant::now() + with_jitter(PAUSE);

@@ -29,7 +29,7 @@ fn node(server: &Server) -> (Limiter, SharedLimit) {
     (limiter, users)
 }
 
-/// The server answers new connections, so each of them began the wait anew: nothing was decided by `on_error`.
+/// The server answers new connections. The time of the question restarted with each of them, so `on_error` decided nothing.
 #[test]
 fn a_crowd_without_script_answers_is_an_outage() {
     with_each(|binary| {
@@ -111,7 +111,7 @@ fn time_until_let_in() -> Option<Duration> {
     (connected < SILENT - Duration::from_millis(300)).then(|| began.elapsed())
 }
 
-/// Each end of a connection began the time of the question anew, so that it was never over.
+/// The time of the question restarted at each end of a connection, and was never over.
 #[test]
 fn silence_goes_on_over_lost_connections() {
     let mute = Mute::start(Seen { stands: true, ..Seen::default() }, Duration::from_millis(30));
