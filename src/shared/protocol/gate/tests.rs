@@ -84,6 +84,8 @@ fn returns_narrow_and_grow() {
         let grown = usize::from(answer == ROUNDS * 100);
         assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 100 + grown);
     }
+    returns[0].note_answer();
+    assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 101, "the next rounds have begun");
     drop(returns);
     gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
     assert_eq!(most_returns(&gate).len(), 101, "others wait");
