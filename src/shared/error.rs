@@ -45,22 +45,10 @@ impl Error {
         self.is_store_outage() || self.is_store_overload()
     }
 
-    /// Whether this node has more calls for the store than it can make, which says nothing about the store.
+    /// Whether the store did not answer in time, or was not asked because this node has more calls than it can make. That says
+    /// nothing about the store: it may be slower than its callers.
     pub(crate) fn is_store_overload(&self) -> bool {
-        self.kind() == ErrorKind::StoreCrowded || self.is_unsent()
-    }
-
-    /// Whether the store did not answer in time.
-    pub(crate) fn is_late(&self) -> bool {
-        self.kind() == ErrorKind::StoreLate
-    }
-
-    /// Says of a call without an answer in time that too many were under way beside it: that is no outage.
-    pub(crate) fn in_a_crowd(self) -> Error {
-        match self.kind() {
-            ErrorKind::StoreLate => Error::new(ErrorKind::StoreCrowded, self.to_string()),
-            _ => self,
-        }
+        self.kind() == ErrorKind::StoreLate || self.is_unsent()
     }
 
     /// Whether it is sure that the store never has the call.
@@ -70,7 +58,7 @@ impl Error {
 
     /// Whether the store decides no call at present, so that the policy of each limit decides.
     pub(crate) fn is_store_outage(&self) -> bool {
-        matches!(self.kind(), ErrorKind::StoreOutage | ErrorKind::StoreLate)
+        self.kind() == ErrorKind::StoreOutage
     }
 }
 

@@ -75,7 +75,6 @@ impl StoreFigures {
         let _ = (error, count);
     }
 
-    /// Counts a script whose text was sent, because the server did not know it.
     /// Keeps the text of the last error: of a call, or of a connection.
     #[cold]
     pub(crate) fn note_error(&self, error: &Error) {
@@ -86,6 +85,7 @@ impl StoreFigures {
         self.last_error.lock().clone()
     }
 
+    /// Counts a script whose text was sent, because the server did not know it.
     pub(crate) fn count_script_sent(&self) {
         self.scripts_sent.fetch_add(1, Ordering::Relaxed);
     }

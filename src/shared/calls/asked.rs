@@ -225,7 +225,7 @@ impl AskedBatch {
     ) -> Result<DecidedBatch, Error> {
         let mut texts = None;
         let passed = std::mem::take(&mut self.passed);
-        let answer = passed.noted(reply.await);
+        let answer = reply.await;
         drop(passed);
         if let Ok(found) = &answer {
             self.note_answer(found);

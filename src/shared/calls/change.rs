@@ -170,7 +170,6 @@ impl KeyedLimit {
         let asked = AskedChange::new(&*store, member, step);
         store.run(Box::pin(async move {
             let changed = handle.changed(&*by, asked).await;
-            let changed = passed.noted(changed);
             drop(passed);
             // The caller may have dropped its future.
             let _ = tell.send(then(&handle, changed));

@@ -218,7 +218,6 @@ impl KeyedLimit {
                 let change = AskedChange::new(&*store, asked.member.clone(), step);
                 store.run(Box::pin(async move {
                     let granted = asked.ask(by, change).await;
-                    let granted = passed.noted(granted);
                     drop(passed);
                     let _ = tell.send(Ok(granted));
                 }));

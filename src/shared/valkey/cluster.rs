@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::address::{client_at, client_of, connect};
 use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, store_error};
-use super::link::{FIRST_WAIT, Link, PAUSE, with_jitter};
+use super::link::{FIRST_WAIT, LAST_WAIT, Link, with_jitter};
 use super::script::ScriptCall;
 use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
@@ -142,7 +142,7 @@ impl Cluster {
                 self.state.lock().why = Some(why);
             }
             self.attempted.notify_waiters();
-            wait = if is_new { FIRST_WAIT } else { (2 * wait).min(PAUSE) };
+            wait = if is_new { FIRST_WAIT } else { (2 * wait).min(LAST_WAIT) };
             sleep(with_jitter(wait)).await;
             if self.map().is_some() {
                 // Also without a call: a failover may come while the node asks nothing.
@@ -363,6 +363,13 @@ impl Cluster {
             passed = passed.and(more);
         }
         Ok(Some(passed))
+    }
+
+    /// Notes that a call of `called` was not sent in time to the node that has a slot.
+    pub(super) fn note_late(&self, slot: u16, called: Instant) {
+        if let Ok(node) = self.node_of(slot) {
+            node.link.entrance.gate.note_late(called.into_std());
+        }
     }
 
     /// Waits for a place in the gate of the node that has a slot.

@@ -1,7 +1,5 @@
 //! Says what an error of the server or of the connection means.
 
-use std::time::Duration;
-
 use redis::{ErrorKind, RedisError};
 
 use crate::error::{self, Error};
@@ -33,17 +31,7 @@ pub(super) enum Redirect {
 impl Failure {
     /// Returns the kind that the failure is counted as.
     pub(super) fn fault(&self) -> StoreFault {
-        match (self.is_answer, self.is_lost) {
-            (true, _) => StoreFault::Refused,
-            (false, true) => StoreFault::NoConnection,
-            (false, false) => StoreFault::Timeout,
-        }
-    }
-
-    /// No answer came in time.
-    pub(super) fn late(time: Duration) -> Failure {
-        let text = format!("no answer within {time:?}: whether the call has run is unknown");
-        Failure { text, is_answer: false, is_of_key: false, is_lost: false, redirect: None }
+        if self.is_answer { StoreFault::Refused } else { StoreFault::NoConnection }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
 use super::entrance::Entrance;
-use super::fault::{Failure, Redirect, failure, store_error};
+use super::fault::{Redirect, failure, store_error};
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
@@ -25,8 +25,8 @@ use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::lock::Mutex;
 pub(super) use keep::{FIRST_WAIT, SILENT};
 
-/// The time for which calls are refused, and the longest time between two attempts to connect.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time between two attempts to connect.
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.
 const LATE: Duration = Duration::from_millis(2);
 const LOST: &str = "the last connection was lost, a new one is being made";
@@ -89,9 +89,10 @@ struct State {
     why: Option<String>,
     /// A warning about the settings of the server of the last connection.
     warning: Option<String>,
-    /// No call asks the server before this time. Then one call asks, and moves it on: if that call has no answer, or goes
-    /// away, the next one asks when this time is over again.
-    closed_until: Option<Instant>,
+    /// When an answer to a call came in time last.
+    answered_at: Option<Instant>,
+    /// Whether calls are refused until the server answers a question in time.
+    is_paused: bool,
 }
 
 impl State {
@@ -117,12 +118,17 @@ impl State {
         (StoreFault::NoConnection, format!("there is no connection: {why}"))
     }
 
-    /// Returns why a call is refused during a pause.
-    fn refused_at(&self, now: Instant) -> Option<(StoreFault, String)> {
-        self.closed_until.filter(|&until| now < until).map(|_| {
-            let text = format!("no answer came for {SILENT:?}; it is asked again each second");
-            (StoreFault::Paused, text)
-        })
+    /// Returns why a call is refused.
+    fn refused(&self) -> Option<(StoreFault, String)> {
+        match (&self.connection, self.is_paused) {
+            (None, _) => Some(self.no_connection()),
+            (Some(_), true) => {
+                let text =
+                    format!("no answer came in time for {SILENT:?}; it is asked again and again");
+                Some((StoreFault::Paused, text))
+            }
+            (Some(_), false) => None,
+        }
     }
 
     /// Whether the first attempt to connect has not ended.
@@ -177,38 +183,52 @@ impl Link {
         let began = Instant::now();
         if began >= deadline {
             self.figures.count_error(StoreFault::Timeout);
+            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std());
             let text = "no time is left to ask it: nothing is charged there";
             return Err(self.error(ErrorKind::StoreLate, text).into());
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
         let mut call = pin!(call(connection));
-        let answered = match answer_until(deadline, call.as_mut()).await {
-            Waited::Answer(answered) => Some(answered),
-            Waited::Late => None,
-            Waited::LateHere(_) => {
-                // On a busy node that is each call: only the question finds that the server is gone.
-                self.late.notify_one();
-                self.figures.count_error(StoreFault::Overload);
-                let text = "this node was too late to read its answer: it may have charged";
-                return Err(self.error(ErrorKind::StoreLate, text).into());
-            }
-        };
-        let is_late = answered.is_none();
-        let failed = match answered {
-            Some(Ok(answer)) => {
-                self.note_answer(made);
+        let waited = answer_until(deadline, call.as_mut()).await;
+        match waited {
+            Waited::Answer(Ok(answer)) => {
+                self.note_answer(began);
                 return Ok(answer);
             }
-            Some(Err(error)) => failure(&error),
-            None if deadline - began > self.answer_timeout => Failure::late(CHANGED_WITHIN),
-            None => Failure::late(self.answer_timeout),
+            Waited::Answer(Err(error)) => return Err(self.failed(&error, (began, made))),
+            Waited::Late | Waited::LateHere(_) => {}
+        }
+        self.late.notify_one();
+        let within = deadline - began;
+        // Returns have longer, so one that is late says less about the number of calls.
+        if within <= self.answer_timeout {
+            self.entrance.gate.note_late(began.into_std());
+        }
+        let (fault, text) = match waited {
+            Waited::LateHere(_) => {
+                let text = "this node was too late to read its answer: it may have charged";
+                (StoreFault::Overload, text.into())
+            }
+            _ => {
+                let within =
+                    if within > self.answer_timeout { CHANGED_WITHIN } else { self.answer_timeout };
+                let text =
+                    format!("no answer within {within:?}: whether the call has run is unknown");
+                (StoreFault::Timeout, text)
+            }
         };
-        let kind = match (failed.is_of_key, is_late) {
-            (true, _) => ErrorKind::Store,
-            (false, true) => ErrorKind::StoreLate,
-            (false, false) => ErrorKind::StoreOutage,
-        };
+        self.figures.count_error(fault);
+        let error = self.error(ErrorKind::StoreLate, &text);
+        self.figures.note_error(&error);
+        Err(error.into())
+    }
+
+    /// Notes that the server has refused a call, or that its connection was lost.
+    #[cold]
+    fn failed(&self, error: &RedisError, (began, made): (Instant, u64)) -> Refused {
+        let failed = failure(error);
+        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
         let error = self.error(kind, &failed.text);
         if failed.redirect.is_none() {
             self.figures.note_error(&error);
@@ -219,19 +239,15 @@ impl Link {
             None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
             None => self.figures.count_error(failed.fault()),
         }
-        if is_late {
-            self.entrance.gate.note_late();
-            self.late.notify_one();
-        } else if failed.is_answer {
-            self.note_answer(made);
-            // A replica: a new connection may lead to the primary. It answers at once, so that a pause would only be time lost.
-            if failed.is_lost {
-                self.reconnect(made, failed.text);
-            }
-        } else if failed.is_lost {
-            self.reconnect(made, LOST.into());
+        if failed.is_answer {
+            self.note_answer(began);
         }
-        Err(Refused { error, redirect: failed.redirect })
+        if failed.is_lost {
+            // A replica answers, and a new connection may lead to the primary.
+            let why = if failed.is_answer { &failed.text } else { LOST };
+            self.reconnect(made, why.into());
+        }
+        Refused { error, redirect: failed.redirect }
     }
 
     /// Waits until the first attempt to connect has ended, at most for as long as it may take: a program that has just
@@ -256,16 +272,13 @@ impl Link {
     /// Whether there is a connection, and no pause.
     pub(super) fn is_ready(&self) -> bool {
         let state = self.state.lock();
-        state.connection.is_some() && state.closed_until.is_none()
+        state.connection.is_some() && !state.is_paused
     }
 
     /// Returns the error with which a call would end at once.
     pub(super) fn check(&self) -> Result<(), Error> {
         let state = self.state.lock();
-        let refused = match state.connection.is_some() || state.is_first() {
-            true => state.refused_at(Instant::now()),
-            false => Some(state.no_connection()),
-        };
+        let refused = if state.is_first() { None } else { state.refused() };
         drop(state);
         refused.map_or(Ok(()), |why| Err(self.refusal(why)))
     }
@@ -279,26 +292,21 @@ impl Link {
     /// Returns the connection, or why there is none for a call.
     fn admitted(&self, now: Instant) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();
-        let Some(connection) = state.connection.clone() else {
-            return Err(state.no_connection());
-        };
-        if let Some(refused) = state.refused_at(now) {
+        if let Some(refused) = state.refused() {
             return Err(refused);
         }
-        if state.closed_until.is_some() {
-            state.closed_until = Some(now + with_jitter(PAUSE));
-        }
         state.used_at = Some(now);
-        Ok((connection, state.made))
+        let made = state.made;
+        state.connection.clone().map(|it| (it, made)).ok_or_else(|| state.no_connection())
     }
 
-    fn note_answer(&self, made: u64) {
-        let mut state = self.state.lock();
-        if state.has(made) {
-            // Only the node that was paused ends the pause.
-            if state.closed_until.take().is_some() {
-                self.figures.end_pause();
-            }
+    /// Notes the answer to a call that began then.
+    fn note_answer(&self, began: Instant) {
+        let now = Instant::now();
+        // A return may take longer.
+        if now - began <= self.answer_timeout {
+            self.entrance.gate.note_answer();
+            self.state.lock().answered_at = Some(now);
         }
     }
 
@@ -319,7 +327,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if self.state.lock().closed_until.is_some() {
+        if self.state.lock().is_paused {
             self.figures.end_pause();
         }
     }
@@ -376,7 +384,7 @@ mod tests {
             Link::new(place, url.into(), &options, figures.clone())
         });
         for link in links.iter().chain(&links) {
-            link.pause();
+            link.pause(true);
         }
         let [first, second] = links;
         drop(first);

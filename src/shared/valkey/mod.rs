@@ -139,7 +139,8 @@ impl Asker {
         called: Instant,
         within: Duration,
     ) -> Result<Found, Error> {
-        let deadline = self.servers.begin(called, within).await?;
+        let key = members.first().map_or("", |member| &member.key);
+        let deadline = self.servers.begin(key, called, within).await?;
         let sent = std::time::Instant::now();
         match self.servers.is_split(members) {
             false => {
@@ -184,7 +185,8 @@ impl Asker {
         within: Duration,
     ) -> Result<Changed, Error> {
         let servers = &self.servers;
-        let deadline = servers.begin(called, within).await?;
+        let key = changes.first().map_or("", |change| &change.member.key);
+        let deadline = servers.begin(key, called, within).await?;
         if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
             return Err(servers.several_slots());
         }

@@ -70,19 +70,28 @@ impl Servers {
         }
     }
 
-    /// Returns the time until which a call of `called` may wait for answers, `within` at least. The first calls of a program wait
+    /// Returns the time until which a call of `called` may wait for answers, `within` at least. `key`: one of its keys. The first calls of a program wait
     /// for a connection before, which takes none of that time.
-    pub(super) async fn begin(&self, called: Instant, within: Duration) -> Result<Instant, Error> {
+    pub(super) async fn begin(
+        &self,
+        key: &str,
+        called: Instant,
+        within: Duration,
+    ) -> Result<Instant, Error> {
         let has_waited = match &self.kind {
             Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
         };
         let now = Instant::now();
         let deadline = if has_waited { now } else { called } + self.answer_timeout.max(within);
-        match now < deadline {
-            true => Ok(deadline),
-            false => Err(self.overload("the call was too late, and was not sent")),
+        if now < deadline {
+            return Ok(deadline);
         }
+        match &self.kind {
+            Kind::One(link) => link.entrance.gate.note_late(called.into_std()),
+            Kind::Cluster(cluster) => cluster.note_late(slot_of(key), called),
+        }
+        Err(self.overload("the call was too late, and was not sent"))
     }
 
     /// Returns the time until which an answer to a call of now may take.

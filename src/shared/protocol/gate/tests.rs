@@ -11,13 +11,28 @@ fn wide() -> Arc<Gate> {
     Arc::new(Gate::new(Duration::from_millis(10)))
 }
 
-fn late() -> Result<(), Error> {
-    Err(Error::new(crate::error::ErrorKind::StoreLate, "planted"))
-}
-
 /// Lets returns in until there are too many.
 fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
     std::iter::from_fn(|| gate.pass_return()).collect()
+}
+
+/// Notes that a call was late, and that the store has answered another one meanwhile or has not.
+fn note_late(gate: &Gate, is_answering: bool) {
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(1));
+    if is_answering {
+        gate.answered_us.store(gate.now_us(), Ordering::Relaxed);
+    }
+    gate.note_late(began);
+    gate.note_late(began);
+}
+
+fn returns_allowed(gate: &Gate) -> usize {
+    gate.returns_allowed.load(Ordering::Relaxed)
+}
+
+fn allowed(gate: &Gate) -> usize {
+    gate.allowed.load(Ordering::Relaxed)
 }
 
 /// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
@@ -25,27 +40,22 @@ fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
 fn late_calls_narrow_the_gate() {
     let gate = wide();
     let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-    for (answers, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
-        let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
-        if answers {
-            calls[0].noted(Ok(())).unwrap();
-        }
-        assert!(calls.iter().all(|call| call.noted(late()).is_err()));
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), expected);
+    for (is_answering, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
+        let _calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+        note_late(&gate, is_answering);
+        assert_eq!(allowed(&gate), expected);
     }
-    for _ in 0..10 * ANSWERS {
-        pass(&gate, &["a"]).unwrap().noted(Ok(())).unwrap();
-    }
-    assert_eq!(gate.allowed.load(Ordering::Relaxed), 14);
+    (0..10 * ANSWERS).for_each(|_| gate.note_answer());
+    assert_eq!(allowed(&gate), 14);
 }
 
 #[test]
 fn gate_is_whole_after_a_time() {
     let mut gate = Gate::new(Duration::from_millis(10));
     gate.made -= Duration::from_secs(10);
-    for (narrowed_us, expected) in [(9_500_001, FEWEST), (9_500_000, 400)] {
+    for (late_us, expected) in [(9_500_001, FEWEST), (9_500_000, 400)] {
         gate.allowed.store(FEWEST, Ordering::Relaxed);
-        gate.narrowed_us.store(narrowed_us, Ordering::Relaxed);
+        gate.late_us.store(late_us, Ordering::Relaxed);
         assert_eq!(gate.allowed_at(10_000_000), expected);
     }
 }
@@ -71,75 +81,63 @@ fn returns_narrow_and_grow() {
     gate.made -= Duration::from_secs(10);
     let gate = Arc::new(gate);
     let returns = most_returns(&gate);
-    let in_line: Vec<_> = (0..CROWD).map(|_| gate.stand_in_line()).collect();
-    let spends = [pass(&gate, &["a"]).unwrap(), pass(&gate, &["b"]).unwrap()];
-    std::thread::sleep(Duration::from_millis(1));
-    gate.note_answer();
-    for spend in &spends {
-        assert!(spend.noted(late()).unwrap_err().is_store_overload());
-        assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 100);
-    }
+    let in_line = [gate.stand_in_line(), gate.stand_in_line()];
+    note_late(&gate, false);
+    assert_eq!(returns_allowed(&gate), 200, "a store that answers nothing");
+    note_late(&gate, true);
+    assert_eq!((returns_allowed(&gate), allowed(&gate)), (100, 400));
     for answer in 1..=ROUNDS * 100 {
         returns[0].note_answer();
-        let grown = usize::from(answer == ROUNDS * 100);
-        assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 100 + grown);
+        assert_eq!(returns_allowed(&gate), 100 + usize::from(answer == ROUNDS * 100));
     }
     returns[0].note_answer();
-    assert_eq!(gate.returns_allowed.load(Ordering::Relaxed), 101, "the next rounds have begun");
+    assert_eq!(returns_allowed(&gate), 101, "the next rounds have begun");
     drop(returns);
+    note_late(&gate, true);
+    assert_eq!(returns_allowed(&gate), 101, "no returns beside it");
     gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
     assert_eq!(most_returns(&gate).len(), 101, "others wait");
     drop(in_line);
     assert_eq!(most_returns(&gate).len(), 200);
 }
 
-/// A gate that is wider than its crowd narrows to three quarters of the crowd.
+/// Those of a round count once.
+#[test]
+fn late_returns_narrow_their_number() {
+    let mut gate = Gate::new(Duration::from_millis(10));
+    gate.made -= Duration::from_secs(10);
+    let gate = Arc::new(gate);
+    let _in_line = [gate.stand_in_line(), gate.stand_in_line()];
+    for expected in [100, 50] {
+        gate.returns_narrowed_us.store(0, Ordering::Relaxed);
+        let mut returns = most_returns(&gate);
+        returns[0].note_answer();
+        assert_eq!(returns_allowed(&gate), 2 * expected, "in time");
+        std::thread::sleep(Duration::from_millis(1));
+        for it in &mut returns {
+            it.began_us -= gate.in_time_us;
+            it.note_answer();
+        }
+        assert_eq!(returns_allowed(&gate), expected);
+    }
+}
+
+/// A gate that is wider than its crowd narrows to three quarters of the crowd, and a few calls narrow only one that is narrow.
 #[test]
 fn few_late_calls_narrow_a_wide_gate() {
-    let gate = wide();
     let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
-    let calls: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
-    calls[0].noted(Ok(())).unwrap();
-    assert!(calls.iter().all(|call| call.noted(late()).is_err()));
-    assert_eq!(gate.allowed.load(Ordering::Relaxed), 15);
-}
-
-#[test]
-fn lone_late_call_narrows_nothing() {
-    let gate = wide();
-    for _ in 0..20 {
-        assert!(pass(&gate, &["a"]).unwrap().noted(late()).is_err());
-    }
-    assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
-}
-
-/// Calls that are not let in are of the crowd.
-#[test]
-fn late_call_beside_refused_ones_is_overload() {
-    for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
+    for (under_way, expected) in [(20, 15), (CROWD + 1, 6), (CROWD, 400)] {
         let gate = wide();
-        gate.allowed.store(FEWEST, Ordering::Relaxed);
-        let first = pass(&gate, &["hot"]).unwrap();
-        assert!((0..beside).all(|_| pass(&gate, &["hot"]).is_none()));
-        assert_eq!(first.noted(late()).unwrap_err().is_store_overload(), is_crowded);
+        let of = |id: &String| pass(&gate, &[id]).unwrap();
+        let _calls: Vec<_> = ids[..under_way].iter().map(of).collect();
+        note_late(&gate, true);
+        assert_eq!(allowed(&gate), expected);
     }
-}
-
-/// A batch over two servers, of which one was late, or it is not known which.
-#[test]
-fn late_batches_narrow_the_late_gate() {
-    for (is_known, widths) in [(true, [4, 400]), (false, [400, 400])] {
-        let gates = [wide(), wide()];
-        let crowds = gates.each_ref().map(|gate| [(); CROWD].map(|()| pass(gate, &["a"])));
-        let [first, second] = gates.each_ref().map(|gate| pass(gate, &["b"]).unwrap());
-        let batch = first.and(second);
-        if is_known {
-            gates[0].note_late();
-        }
-        assert!(batch.noted(late()).unwrap_err().is_store_overload());
-        assert_eq!(gates.map(|gate| gate.allowed.load(Ordering::Relaxed)), widths);
-        drop(crowds);
-    }
+    let gate = wide();
+    gate.allowed.store(CROWD, Ordering::Relaxed);
+    let _calls: Vec<_> = ids[..CROWD].iter().filter_map(|id| pass(&gate, &[id])).collect();
+    note_late(&gate, true);
+    assert!(allowed(&gate) < CROWD);
 }
 
 /// A few returns are few even if they are all that the gate would let in, and leave spends their time.
@@ -153,28 +151,6 @@ fn returns_are_few() {
     gate.allowed.store(FEWEST, Ordering::Relaxed);
     let returns = most_returns(&gate);
     assert_eq!(returns.len(), 2);
-}
-
-/// A spend that is late behind returns is overload if the server answers, and may be an outage if it has answered none lately.
-#[test]
-fn returns_are_a_crowd_if_answered() {
-    for (silent_us, is_crowded) in [(LATELY_US - 50_000, true), (LATELY_US, false)] {
-        let mut gate = Gate::new(Duration::from_millis(10));
-        gate.made -= Duration::from_secs(10);
-        let gate = Arc::new(gate);
-        let old: Vec<_> = (0..CROWD).map(|_| gate.stand_in_line()).collect();
-        drop(old);
-        let spend = pass(&gate, &["a"]).unwrap();
-        let is_overload = |silent_us| {
-            gate.answered_us.store(gate.now_us() - silent_us, Ordering::Relaxed);
-            spend.noted(late()).unwrap_err().is_store_overload()
-        };
-        assert!(!is_overload(0), "those before have gone");
-        // A crowd with the spend itself, also if they have gone when it is late.
-        drop((0..CROWD).map(|_| gate.stand_in_line()).collect::<Vec<_>>());
-        assert_eq!(is_overload(silent_us), is_crowded);
-        assert_eq!(gate.allowed.load(Ordering::Relaxed), 400);
-    }
 }
 
 /// Otherwise its calls would never pass.
@@ -224,20 +200,4 @@ fn counts_come_back_to_zero() {
     let under_way = |calls: &Calls| calls.0.load(Ordering::Relaxed);
     assert_eq!(under_way(&gate.under_way), 0);
     assert!(gate.parts.iter().all(|part| under_way(part) == 0));
-}
-
-/// The first call of a crowd began alone, and ends when all others have ended; the last one began beside them all.
-#[test]
-fn first_and_last_call_is_of_crowd() {
-    for (beside, is_crowded) in [(CROWD, true), (CROWD - 1, false)] {
-        let gate = wide();
-        let first = pass(&gate, &["a"]).unwrap();
-        let others: Vec<_> = (1..beside).map(|_| pass(&gate, &["a"]).unwrap()).collect();
-        let last = pass(&gate, &["b"]).unwrap();
-        drop(others);
-        for call in [first, last] {
-            assert_eq!(call.counts[0].calls_meanwhile() > CROWD, is_crowded);
-        }
-        assert!(pass(&gate, &["a"]).unwrap().counts[0].calls_meanwhile() == 1);
-    }
 }

@@ -8,16 +8,18 @@ use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::{LOST, Link, PAUSE, State, Waited, answer_until, with_jitter};
+use super::{LAST_WAIT, LOST, Link, State, Waited, answer_until, with_jitter};
 use crate::error::ErrorKind;
 #[cfg(feature = "tracing")]
 use crate::shared::events::store_warning;
 use crate::shared::valkey::fault::failure;
 use crate::util::escape::shown;
 
-/// The time without an answer to a question after which calls are refused for a time. A server that is only slower than its
-/// callers answers earlier: it takes less than two seconds for the calls that a few nodes send at once.
-pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(2);
+/// The time without an answer in time, to a question or a call, after which calls are refused. A server that is only slower than its
+/// callers answers some earlier: its nodes send it fewer calls after each that is late.
+pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(1);
+/// The size of a question, in bytes: above that of a packet, so that a network that drops large ones is found.
+const QUESTION_SIZE: usize = 2_000;
 /// The time from the answer to a question to the next question.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// The time between the first two attempts to connect.
@@ -33,12 +35,14 @@ const STOOD_STILL: Duration = Duration::from_millis(200);
 
 /// The result of a question to the server.
 enum Asked {
-    Answered,
+    InTime,
+    /// The answer came after the time that a call has.
+    Late,
     /// There is no connection, or it was lost.
     Lost,
     /// There is another connection.
     Replaced,
-    /// No answer came in time.
+    /// No answer came.
     Silent,
     /// This thread stood still: the question may have been sent just now.
     StoodStill,
@@ -76,7 +80,7 @@ impl Link {
                     self.state.lock().why = Some(why);
                     self.attempted.notify_waiters();
                     sleep(with_jitter(wait)).await;
-                    wait = (2 * wait).min(PAUSE);
+                    wait = (2 * wait).min(LAST_WAIT);
                 }
             }
         }
@@ -93,77 +97,99 @@ impl Link {
         }
     }
 
-    /// Asks the server after a call without an answer in time. Without an answer for long enough, calls are refused for a time.
+    /// Asks the server after a call without an answer in time. Without one for long enough, calls are refused until there is one.
     /// Never ends.
     async fn ask_after_late_calls(&self) {
-        let whole = SILENT.max(self.answer_timeout);
-        let mut within = whole;
         loop {
             self.late.notified().await;
             let waiting = self.entrance.gate.wait_for_answers();
-            let asked = self.answer_within(within).await;
-            // A connection that ends again and again leaves the next question less time.
-            within = if matches!(asked, Asked::Lost) { IDLE } else { whole };
-            if matches!(asked, Asked::Silent) {
-                self.pause();
+            loop {
+                match self.ask_until_in_time().await {
+                    Asked::InTime => break,
+                    asked => self.pause(!matches!(asked, Asked::Late)),
+                }
             }
+            self.end_pause();
             drop(waiting);
             sleep(BETWEEN_QUESTIONS).await;
         }
     }
 
-    /// Asks the server a script, and asks it again on each new connection: a server may answer other commands and no script, as
-    /// one does while a failover begins. Returns `Answered`, `Silent` if no answer came in time, or `Lost` if there is no
-    /// connection when the time is over.
-    async fn answer_within(&self, within: Duration) -> Asked {
+    /// Asks the server a script, again and again: it may answer other commands and no script, as one does while a failover
+    /// begins. Returns `InTime`, or, if neither a question nor a call is
+    /// answered in time for `SILENT`, `Late` if a question was answered late.
+    async fn ask_until_in_time(&self) -> Asked {
         let mut question = redis::cmd("EVAL");
-        question.arg("return 1").arg(0);
-        let mut until = Instant::now() + within;
+        question.arg("return ARGV[1]").arg(0).arg(" ".repeat(QUESTION_SIZE));
+        let within = SILENT.max(2 * self.answer_timeout);
+        let (mut since, mut is_late) = (Instant::now(), false);
         loop {
-            match self.question(&question, until).await {
-                Asked::Replaced => {}
-                Asked::StoodStill => until = Instant::now() + within,
-                // Something between may end each connection before the time is over.
-                Asked::Lost if timeout_at(until, self.connected()).await.is_ok() => {}
-                asked => return asked,
+            let until = since + within;
+            let asked = self.question(&question, until).await;
+            match asked {
+                Asked::InTime => return asked,
+                Asked::StoodStill => since = Instant::now(),
+                Asked::Lost => drop(timeout_at(until, self.connected()).await),
+                Asked::Late => {
+                    is_late = true;
+                    sleep(BETWEEN_QUESTIONS).await;
+                }
+                Asked::Replaced | Asked::Silent => {}
+            }
+            if Instant::now() >= since + within {
+                let is_in_time = self.state.lock().answered_at.is_some_and(|at| at >= since);
+                return match (is_in_time, is_late) {
+                    (true, _) => Asked::InTime,
+                    (false, true) => Asked::Late,
+                    (false, false) => asked,
+                };
             }
         }
     }
 
-    /// Refuses calls for a time from now, also in a pause.
-    pub(super) fn pause(&self) {
+    /// Refuses calls. `is_silent`: the connection may be half open, and a new one tells.
+    pub(super) fn pause(&self, is_silent: bool) {
         let mut state = self.state.lock();
-        let until = Instant::now() + with_jitter(PAUSE);
-        if state.closed_until.replace(until).is_none() {
+        if !std::mem::replace(&mut state.is_paused, true) {
             self.figures.begin_pause();
         }
-        // The connection may be half open: a new one tells.
-        if state.connection.is_some() {
+        if is_silent && state.connection.is_some() {
             state.end_connection();
             self.lost.notify_one();
         }
     }
 
-    /// Asks the server. The question is no call: without an answer it is no failure, and with one it ends no pause.
+    fn end_pause(&self) {
+        if std::mem::take(&mut self.state.lock().is_paused) {
+            self.figures.end_pause();
+        }
+    }
+
+    /// Asks the server, and waits for the answer until a time. The question is no call: without an answer it is no failure.
     async fn question(&self, question: &Cmd, until: Instant) -> Asked {
         let (connection, made) = {
             let state = self.state.lock();
             (state.connection.clone(), state.made)
         };
         let Some(mut connection) = connection else { return Asked::Lost };
+        let in_time = until.min(Instant::now() + self.answer_timeout);
         let mut asked = pin!(question.exec_async(&mut connection));
-        tokio::select! {
-            waited = answer_until(until, asked.as_mut()) => match waited {
+        for (until, answered) in [(in_time, Asked::InTime), (until, Asked::Late)] {
+            let waited = tokio::select! {
+                waited = answer_until(until, asked.as_mut()) => waited,
+                () = self.replaced(made) => return Asked::Replaced,
+            };
+            match waited {
                 Waited::Answer(Err(error)) if !failure(&error).is_answer => {
                     self.reconnect(made, LOST.into());
-                    Asked::Lost
+                    return Asked::Lost;
                 }
-                Waited::Answer(_) => Asked::Answered,
-                Waited::LateHere(by) if by > STOOD_STILL => Asked::StoodStill,
-                Waited::Late | Waited::LateHere(_) => Asked::Silent,
-            },
-            () = self.replaced(made) => Asked::Replaced,
+                Waited::Answer(_) => return answered,
+                Waited::LateHere(by) if by > STOOD_STILL => return Asked::StoodStill,
+                Waited::Late | Waited::LateHere(_) => {}
+            }
         }
+        Asked::Silent
     }
 
     /// Waits until there is another connection.
@@ -190,9 +216,9 @@ impl Link {
     async fn until_found_lost(&self) {
         loop {
             self.until_idle().await;
-            let until = Instant::now() + PAUSE.max(self.answer_timeout);
+            let until = Instant::now() + SILENT.max(self.answer_timeout);
             match self.question(&redis::cmd("PING"), until).await {
-                Asked::Answered | Asked::StoodStill => {}
+                Asked::InTime | Asked::Late | Asked::StoodStill => {}
                 // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there
                 // is another one.
                 Asked::Silent | Asked::Lost | Asked::Replaced => return,

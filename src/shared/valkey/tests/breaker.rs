@@ -4,40 +4,50 @@ use std::time::{Duration, Instant};
 
 use super::mute::{Mute, Seen, members};
 use super::{charge, wait_until};
-use crate::error::{Error, ErrorKind};
 use crate::observe::store_counters::StoreErrors;
 use crate::shared::protocol::SharedStore;
 use crate::shared::protocol::change::{BucketChange, Step};
-use crate::shared::valkey::link::{PAUSE, SILENT};
+use crate::shared::valkey::link::SILENT;
 
+/// Questions alone are asked in a pause, and the answer to one ends it.
 #[test]
 fn a_server_without_answers_is_left_alone() {
     let began = Instant::now();
-    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    let seen = Seen { stands: true, ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(30));
     mute.until_refused();
     assert!(began.elapsed() > SILENT, "a slow server has the time to come to its calls");
     let before = mute.scripts();
-    assert!((5..=80).contains(&before), "asked {before} times");
+    assert!((5..=40).contains(&before), "asked {before} times");
     let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(500) {
+    while began.elapsed() < 2 * SILENT + Duration::from_millis(500) {
         assert!(!mute.is_answered());
         std::thread::sleep(Duration::from_millis(2));
     }
-    assert_eq!(mute.scripts(), before, "asked within the pause, though a new connection was made");
-    assert_eq!(mute.seen.lock().connections, 2);
-    // Each pause ends with one call.
-    wait_until("asked again", || {
-        assert!(!mute.is_answered());
-        mute.scripts() > before
-    });
-    assert!(!mute.is_answered());
-    assert_eq!(mute.scripts(), before + 1);
-    mute.seen.lock().answers = true;
+    assert_eq!(mute.scripts(), before, "a call was sent in the pause");
+    assert!((3..=4).contains(&mute.seen.lock().connections), "one for each silent question");
+    mute.answer();
     wait_until("answered", || mute.is_answered());
-    assert!(mute.is_answered(), "one answer ends the pause");
+    assert!(mute.is_answered() && !mute.store.figures().unwrap().is_paused());
 }
 
-/// Five late calls in a row and a second began a pause, in which `on_error: allow` let a flood in.
+/// Each answer takes longer than a call may: such a network, or a server, never decides a call.
+#[test]
+fn a_server_that_is_always_late_is_paused() {
+    let slow = Duration::from_millis(30);
+    let seen = Seen { answers: true, takes: slow, takes_for_all: true, ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(10));
+    mute.until_refused();
+    let connections = mute.seen.lock().connections;
+    std::thread::sleep(2 * SILENT);
+    assert!(mute.store.figures().unwrap().is_paused());
+    assert_eq!(mute.seen.lock().connections, connections, "one that answers stays");
+    mute.seen.lock().takes = Duration::ZERO;
+    wait_until("answered", || mute.is_answered());
+}
+
+/// Calls are late because of each other: the questions between are answered in time. They began a pause, in which `on_error: allow`
+/// let a flood in.
 #[test]
 fn a_server_with_late_answers_is_not_paused() {
     let seen = Seen { answers: true, takes: Duration::from_millis(30), ..Seen::default() };
@@ -46,54 +56,14 @@ fn a_server_with_late_answers_is_not_paused() {
     while began.elapsed() < SILENT + Duration::from_millis(500) {
         // A node that is late by as much finds the answer.
         if let Err(error) = charge(&mute.store, &members()) {
-            assert!(error.is_late() && !error.is_unsent(), "{error}");
+            assert!(error.is_store_overload() && !error.is_unsent(), "{error}");
             late += 1;
         }
-        std::thread::sleep(Duration::from_millis(40));
+        std::thread::sleep(Duration::from_millis(90));
     }
-    assert!(late > 10, "{late} late calls");
+    assert!(late > 5, "{late} late calls");
     assert!(!mute.store.figures().unwrap().is_paused());
     assert_eq!(mute.seen.lock().connections, 1);
-}
-
-#[test]
-fn an_abandoned_probe_lets_another_ask() {
-    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
-    mute.until_refused();
-    let before = mute.scripts();
-    let store = mute.store.clone();
-    wait_until("a probe", || {
-        let (by, (tell, done)) = (store.clone(), std::sync::mpsc::channel());
-        store.run(Box::pin(async move {
-            let asked = by.charge(members().into());
-            // Its caller goes away before the time of an answer is over.
-            let _ = tokio::time::timeout(Duration::from_millis(2), asked).await;
-            tell.send(()).unwrap();
-        }));
-        done.recv().unwrap();
-        mute.scripts() > before
-    });
-    mute.seen.lock().answers = true;
-    wait_until("answered", || mute.is_answered());
-}
-
-#[test]
-fn one_call_asks_after_a_pause() {
-    let mute = Mute::start(Seen::default(), Duration::from_millis(100));
-    mute.until_refused();
-    // The longest pause.
-    std::thread::sleep(2 * PAUSE + Duration::from_millis(50));
-    let before = mute.scripts();
-    let (tell, done) = std::sync::mpsc::channel();
-    for _ in 0..20 {
-        let (by, tell) = (mute.store.clone(), tell.clone());
-        mute.store.run(Box::pin(async move {
-            let _ = tell.send(by.charge(members().into()).await.is_ok());
-        }));
-    }
-    drop(tell);
-    assert!(done.iter().all(|is_answered| !is_answered));
-    assert_eq!(mute.scripts(), before + 1);
 }
 
 #[test]
@@ -115,7 +85,9 @@ fn an_answer_ends_a_row_of_failures() {
         assert!(!mute.is_answered());
         wait_until("answered", || {
             let answered = charge(&mute.store, &members()).map_err(|error| error.to_string());
-            assert!(!answered.as_ref().is_err_and(|error| error.contains("no answer came for")));
+            assert!(
+                !answered.as_ref().is_err_and(|error| error.contains("no answer came in time for"))
+            );
             answered.is_ok()
         });
     }
@@ -147,14 +119,14 @@ fn late_failures_leave_the_new_connection() {
 /// A server that is slow for a moment lets all calls of a busy program fail at once.
 #[test]
 fn calls_late_for_a_moment_are_no_pause() {
-    let mute = Mute::start(Seen::default(), Duration::from_millis(200));
+    let mute = Mute::start(Seen { stands: true, ..Seen::default() }, Duration::from_millis(200));
     for round in 0..3 {
         let (tell, done) = std::sync::mpsc::channel();
         for _ in 0..40 {
             let (by, tell) = (mute.store.clone(), tell.clone());
             mute.store.run(Box::pin(async move {
                 let error = by.charge(members().into()).await.unwrap_err().to_string();
-                let _ = tell.send(error.contains("no answer came for"));
+                let _ = tell.send(error.contains("no answer came in time for"));
             }));
         }
         drop(tell);
@@ -165,7 +137,7 @@ fn calls_late_for_a_moment_are_no_pause() {
 
 #[test]
 fn failures_are_counted_by_their_kind() {
-    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
+    let mute = Mute::start(Seen { stands: true, ..Seen::default() }, Duration::from_millis(30));
     mute.until_refused();
     let figures = mute.store.figures().unwrap();
     let StoreErrors { timeout, paused, .. } = figures.errors();
@@ -175,7 +147,7 @@ fn failures_are_counted_by_their_kind() {
     assert!(figures.is_paused());
     assert!(!mute.is_answered());
     assert_eq!(figures.errors().paused, paused + 1);
-    mute.seen.lock().answers = true;
+    mute.answer();
     wait_until("answered", || mute.is_answered());
     assert!(!figures.is_paused());
     // The connection ends with the next call.
@@ -284,7 +256,7 @@ fn a_silent_connection_between_calls_is_replaced() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(mute.is_answered());
     assert_eq!(figures.errors(), errors);
-    std::thread::sleep(2 * PAUSE);
+    std::thread::sleep(2 * SILENT);
     assert_eq!(mute.seen.lock().connections, 2, "a connection that answers stays");
 }
 
@@ -302,27 +274,9 @@ fn a_replaced_connection_is_lost_once() {
     mute.seen.lock().dropped = 0;
     wait_until("answered", || mute.is_answered());
     let connections = mute.seen.lock().connections;
-    std::thread::sleep(2 * PAUSE);
+    std::thread::sleep(2 * SILENT);
     assert!(mute.is_answered());
     assert_eq!(mute.seen.lock().connections, connections);
-}
-
-/// A new connection while nothing is asked does not end the pause, nor does an answer that is none to a call.
-#[test]
-fn connections_made_in_a_pause_leave_it() {
-    let mute = Mute::start(Seen::default(), Duration::from_millis(30));
-    mute.until_refused();
-    let (scripts, connections) = (mute.scripts(), mute.seen.lock().connections);
-    mute.seen.lock().ends = true;
-    std::thread::sleep(Duration::from_millis(50));
-    mute.seen.lock().ends = false;
-    wait_until("connected again", || mute.seen.lock().connections > connections);
-    std::thread::sleep(2 * PAUSE);
-    assert!(mute.store.figures().unwrap().is_paused());
-    assert!(!mute.store.is_ready("a"));
-    // One call tries.
-    assert!(!mute.is_answered() && !mute.is_answered());
-    assert_eq!(mute.scripts(), scripts + 1);
 }
 
 #[test]
@@ -354,8 +308,7 @@ fn questions_lost_with_their_connection_open_the_gate() {
     let admit = || store.admit(&mut std::iter::once("a"), false);
     for _ in 0..8 {
         let crowd: Vec<_> = (0..20).map_while(|_| admit().ok()).collect();
-        let late = || Error::new(ErrorKind::StoreLate, "planted");
-        crowd.iter().for_each(|call| drop(call.noted::<()>(Err(late()))));
+        assert!(!mute.is_answered());
         drop(crowd);
         let reset = BucketChange { member: members()[0].clone(), step: Step::Reset };
         let (by, (tell, done)) = (store.clone(), std::sync::mpsc::channel());

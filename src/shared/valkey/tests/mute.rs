@@ -21,6 +21,8 @@ pub(super) struct Seen {
     pub(super) stands: bool,
     /// The time that the server takes for a script.
     pub(super) takes: Duration,
+    /// Whether it takes as long for a question.
+    pub(super) takes_for_all: bool,
     /// The refusal that scripts get.
     pub(super) refuses: Option<&'static str>,
     /// How many of the first connections get no answers any more, as if something between had dropped them silently.
@@ -69,6 +71,12 @@ impl Mute {
         charge(&self.store, &members()).is_ok()
     }
 
+    /// Lets the server answer all from now on.
+    pub(super) fn answer(&self) {
+        let mut seen = self.seen.lock();
+        (seen.stands, seen.answers) = (false, true);
+    }
+
     pub(super) fn scripts(&self) -> usize {
         self.seen.lock().scripts
     }
@@ -77,7 +85,7 @@ impl Mute {
     pub(super) fn until_refused(&self) {
         wait_until("refused", || {
             let error = charge(&self.store, &members()).unwrap_err();
-            error.to_string().contains("no answer came for")
+            error.to_string().contains("no answer came in time for")
         });
     }
 }
@@ -123,7 +131,14 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
                     is_stuck = true;
                     continue;
                 }
-                "EVAL" => ":1\r\n".into(),
+                "EVAL" => {
+                    std::thread::sleep(if seen.takes_for_all {
+                        seen.takes
+                    } else {
+                        Duration::ZERO
+                    });
+                    ":1\r\n".into()
+                }
                 "CONFIG" => "-ERR unknown command\r\n".into(),
                 "SLOTS" => {
                     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")

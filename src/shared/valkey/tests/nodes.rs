@@ -210,6 +210,11 @@ GivesAPart: {burst: 20000, count: 1000, period: 1s, id: string, shared: exact, f
             } else {
                 server.signal("-STOP");
             }
+            // Late calls are denied for overload at first.
+            wait_until("decided by the policy", || {
+                let allows = node.shared("Allows").unwrap();
+                block_on(allows.check("other", 1)).unwrap().allowed()
+            });
             for _ in 0..7 {
                 assert!(!spend("Denies", 1));
                 assert!(spend("Allows", 5));

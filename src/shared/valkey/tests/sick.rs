@@ -8,7 +8,6 @@ use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, secondly, wait_until};
 use crate::decision::Decision;
-use crate::error::{Error, ErrorKind};
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::shared::protocol::SharedStore;
@@ -56,59 +55,21 @@ fn a_crowd_without_script_answers_is_an_outage() {
     });
 }
 
-/// Within the second that a return has for its answer there are as many spends as in a crowd, and they were denied for overload.
-#[test]
-fn returns_without_answers_deny_no_spends() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let (limiter, users) = node(&server);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        server.signal("-STOP");
-        let refund = |id: usize| {
-            let users = users.clone();
-            runtime.spawn(async move { users.refund(&format!("user{id}"), 1).await })
-        };
-        let refunds: Vec<_> = (0..20).map(refund).collect();
-        // The node may take the server for slow that has answered just now.
-        std::thread::sleep(Duration::from_millis(100));
-        let began = Instant::now();
-        while began.elapsed() < SILENT - Duration::from_millis(300) {
-            assert!(block_on(users.spend("alice", 1)).unwrap().allowed(), "{:?}", began.elapsed());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert_eq!(limiter.counters().store().unwrap().outages, 1);
-        server.signal("-CONT");
-        refunds.into_iter().for_each(|refund| drop(runtime.block_on(refund).unwrap()));
-    });
-}
-
-/// The gate let none in until the question on the old connection had no answer, though the new one answered.
+/// Something between has dropped the connection silently. Calls were let in after another second, or two.
 #[test]
 fn a_new_connection_is_asked_at_once() {
-    // On a busy machine the new connection may come after the time for the answer.
-    let in_time = (0..5).find_map(|_| time_until_let_in());
-    let let_in = in_time.expect("a connection in time");
-    assert!(let_in < SILENT, "{let_in:?}");
-}
-
-/// Returns the time until the gate lets calls in again; `None` if the new connection came too late.
-fn time_until_let_in() -> Option<Duration> {
     let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
     let admit = || mute.store.admit(&mut std::iter::once("a"), false);
     assert!(mute.is_answered());
     let began = Instant::now();
     mute.seen.lock().dropped = 1;
-    assert!(!mute.is_answered());
     let crowd: Vec<_> = (0..20).map_while(|_| admit().ok()).collect();
-    let late = || Error::new(ErrorKind::StoreLate, "planted");
-    crowd.iter().for_each(|call| drop(call.noted::<()>(Err(late()))));
+    assert!(!mute.is_answered());
     drop(crowd);
     // It waits for the answer to a question.
     wait_until("asked", || admit().is_err());
-    wait_until("connected again", || mute.seen.lock().connections == 2);
-    let connected = began.elapsed();
     wait_until("let in", || admit().is_ok());
-    (connected < SILENT - Duration::from_millis(300)).then(|| began.elapsed())
+    assert!(began.elapsed() < SILENT + Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
 /// The time of the question restarted at each end of a connection, and was never over.
@@ -125,9 +86,7 @@ fn silence_goes_on_over_lost_connections() {
         wait_until("connected again", || mute.seen.lock().connections > connections);
         mute.seen.lock().ends = false;
     }
-    let mut seen = mute.seen.lock();
-    (seen.stands, seen.answers) = (false, true);
-    drop(seen);
+    mute.answer();
     wait_until("answered", || mute.is_answered());
 }
 
@@ -170,7 +129,7 @@ fn a_node_that_stood_still_pauses_no_server() {
         let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
         wait_until("connected", || spend().is_ok());
         server.signal("-STOP");
-        assert!(spend().unwrap_err().is_late());
+        assert!(spend().unwrap_err().is_store_overload());
         let (stands, told) = std::sync::mpsc::channel();
         store.run(Box::pin(async move {
             stands.send(()).unwrap();
@@ -213,7 +172,7 @@ fn a_cluster_is_paused_while_one_server_is() {
         wait_until("connected", || (0..3).all(|at| spend(at).is_ok()));
         let figures = store.figures().unwrap();
         // Not asked: in the pause, or without a new connection.
-        let is_refused = |at| spend(at).is_err_and(|error| !error.is_late());
+        let is_refused = |at| spend(at).is_err_and(|error| !error.is_store_overload());
         shards.servers[..2].iter().for_each(|server| server.signal("-STOP"));
         wait_until("both refused", || [is_refused(0), is_refused(1)] == [true; 2]);
         assert!(figures.is_paused());
@@ -256,9 +215,9 @@ fn batches_over_a_stopped_node_deny_no_others() {
                 batch.await.unwrap()
             });
             assert!(!decided.allowed());
-            let spends = spends.into_iter().map(|spend| runtime.block_on(spend).unwrap().unwrap());
-            let overloaded = spends.filter(Decision::overloaded).count();
-            overloaded == 0 && !decided.overloaded()
+            let mut spends =
+                spends.into_iter().map(|spend| runtime.block_on(spend).unwrap().unwrap());
+            spends.all(|decision| !decision.overloaded())
         };
         // On a busy machine the node itself may be late in a round.
         let decided = (0..7).map(round).filter(|&is_decided| is_decided).count();
