@@ -35,13 +35,13 @@ pub struct StoreCounters {
     /// Calls that sent a script's text, because the server did not know the script: the first call of each script, and
     /// those after a restart, a failover or `SCRIPT FLUSH`.
     pub scripts_sent: u64,
-    /// Whether calls are refused because a server has not answered a question for 2 s, until it answers a call.
+    /// Whether calls are refused because a server has answered nothing in time for 1 s, until it does.
     pub is_paused: bool,
     /// Steps ahead of the server's clock. A failover to a server with another time is one.
     pub clock_steps_ahead: ClockSteps,
     /// Steps back of the server's clock.
     pub clock_steps_back: ClockSteps,
-    /// Whether the store did not decide this limiter's last call.
+    /// Whether this limiter is in an outage of its store: see [`OnError`](crate::limits::OnError).
     pub is_outage: bool,
     /// Outages of this limiter that have begun.
     pub outages: u64,
@@ -61,11 +61,11 @@ pub struct StoreCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreErrors {
-    /// No answer came in time.
+    /// No answer came in time. The call was denied: see [`Decision::overloaded`](crate::Decision::overloaded).
     pub timeout: u64,
     /// There was no connection, or it was lost before the answer.
     pub no_connection: u64,
-    /// The call was not sent, because the server had answered nothing for a time.
+    /// The call was not sent, because the server had answered nothing in time for 1 s.
     pub paused: u64,
     /// The server refused the call: its memory is full, it is a replica, a key holds no text, or it is a node of a cluster
     /// without the key's slot, and the call was not sent on.

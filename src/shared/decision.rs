@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::decision::Decision;
 
 impl Decision {
-    /// Whether the call was denied because this node has more calls for the store of its shared limits than it can make in
-    /// time. The bucket was not charged, unless the call was on its way; whether it has the units is not known.
+    /// Whether the call was denied because the store of its shared limits did not answer in time, or because this node has more
+    /// calls for it than it can make. Whether the bucket has the units is not known, nor whether a call that was sent is charged.
     ///
     /// # Example
     ///

@@ -264,7 +264,7 @@ impl Cluster {
                 Err(refused) => refused,
             };
             let Some(redirect) = refused.redirect else {
-                if refused.error.is_store_outage() {
+                if refused.error.is_undecided() {
                     self.is_old.notify_one();
                 }
                 return Err(refused.error);
