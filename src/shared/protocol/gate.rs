@@ -63,8 +63,6 @@ pub(crate) struct Gate {
     made: Instant,
     /// The answers in time.
     answers: FigureUsize,
-    /// Whether the store was asked whether it answers, and has not answered yet: 1.
-    waits: FigureUsize,
     under_way: Calls,
     /// The returns under way. They have longer for their answers, so they are not counted with the calls above.
     returns: Calls,
@@ -125,7 +123,6 @@ impl Gate {
             answered_us: Figure::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
-            waits: FigureUsize::new(0),
             under_way: Calls::default(),
             returns: Calls::default(),
             returns_allowed: FigureUsize::new(most / 2),
@@ -177,20 +174,9 @@ impl Gate {
         Some(PassedReturn { gate: self.clone(), began_us: now_us })
     }
 
-    /// Waits, until the result is dropped, for a store that had answered a call late: at its fewest calls, the gate lets none in
-    /// before the store has come to those that it has. Else many nodes, each at its fewest, could ask more than a store can ever
-    /// answer in time.
-    pub(crate) fn wait_for_answers(&self) -> Waiting<'_> {
-        self.waits.store(1, Ordering::Relaxed);
-        Waiting(self)
-    }
-
     /// Returns the number of calls that may be under way.
     fn allowed_at(&self, now_us: u64) -> usize {
         let allowed = self.allowed.load(Ordering::Relaxed);
-        if allowed <= FEWEST && self.waits.load(Ordering::Relaxed) == 1 {
-            return 0;
-        }
         let whole_at_us = self.late_us.load(Ordering::Relaxed) + WHOLE_AFTER_US;
         if now_us < whole_at_us {
             return allowed;
@@ -252,18 +238,6 @@ impl Gate {
             self.returns_answered.store(0, Ordering::Relaxed);
             self.returns_allowed.store(allowed + 1, Ordering::Relaxed);
         }
-    }
-}
-
-/// The time in which a gate at its fewest calls lets none in.
-pub(crate) struct Waiting<'g>(&'g Gate);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let Waiting(gate) = self;
-        // No call was late meanwhile, but none was let in: this time does not count towards `WHOLE_AFTER_US`.
-        gate.late_us.store(gate.now_us(), Ordering::Relaxed);
-        gate.waits.store(0, Ordering::Relaxed);
     }
 }
 

@@ -365,13 +365,6 @@ impl Cluster {
         Ok(Some(passed))
     }
 
-    /// Notes that a call of `called` was not sent in time to the node that has a slot.
-    pub(super) fn note_late(&self, slot: u16, called: Instant) {
-        if let Ok(node) = self.node_of(slot) {
-            node.link.entrance.gate.note_late(called.into_std());
-        }
-    }
-
     /// Waits for a place in the gate of the node that has a slot.
     pub(super) async fn place(
         &self,

@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::{self, Error};
-use crate::shared::store_figures::StoreFault;
+use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 
 /// A call that failed.
@@ -39,6 +39,14 @@ impl Failure {
 #[cold]
 pub(super) fn store_error(kind: error::ErrorKind, name: &str, what: &str) -> Error {
     Error::new(kind, format!("the store {name}: {what}"))
+}
+
+/// Makes the error of a call that was not sent, and counts it.
+#[cold]
+pub(super) fn overload(figures: &StoreFigures, name: &str, what: &str) -> Error {
+    figures.count_error(StoreFault::Overload);
+    let text = format!("this node has more calls than it can ask in time: {what}");
+    store_error(error::ErrorKind::StoreOverload, name, &text)
 }
 
 /// Describes an error.

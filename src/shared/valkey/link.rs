@@ -1,5 +1,6 @@
 //! The connection to one server: made in the background, given to calls, and closed for a time if the server answers nothing.
 
+mod in_flight;
 mod keep;
 
 use std::future::poll_fn;
@@ -17,12 +18,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
 use super::entrance::Entrance;
-use super::fault::{Redirect, failure, store_error};
+use super::fault::{Redirect, failure, overload, store_error};
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::lock::Mutex;
+use in_flight::InFlight;
 pub(super) use keep::{FIRST_WAIT, SILENT};
 
 /// The longest time between two attempts to connect.
@@ -47,6 +49,7 @@ pub(super) struct Link {
     answer_timeout: Duration,
     state: Mutex<State>,
     pub(super) entrance: Entrance,
+    in_flight: InFlight,
     /// When the text of a script was last sent to the server.
     pub(super) script_sent: Mutex<Option<Instant>>,
     /// Tells the thread that the connection is gone.
@@ -152,6 +155,7 @@ impl Link {
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             entrance: Entrance::new(options),
+            in_flight: InFlight::new(),
             script_sent: Mutex::default(),
             lost: Notify::new(),
             late: Notify::new(),
@@ -180,13 +184,16 @@ impl Link {
         deadline: Instant,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
     ) -> Result<T, Refused> {
+        // A call that is refused waits for no place.
+        self.check()?;
+        let called = Instant::now();
+        let place = self.in_flight.place(deadline).await;
         let began = Instant::now();
-        if began >= deadline {
-            self.figures.count_error(StoreFault::Timeout);
-            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std());
-            let text = "no time is left to ask it: nothing is charged there";
-            return Err(self.error(ErrorKind::StoreLate, text).into());
-        }
+        let Some(place) = place.filter(|_| began < deadline) else {
+            self.entrance.gate.note_late(called.min(deadline - self.answer_timeout).into_std());
+            self.late.notify_one();
+            return Err(self.overload("the call was too late, and was not sent").into());
+        };
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
         let mut call = pin!(call(connection));
@@ -199,6 +206,7 @@ impl Link {
             Waited::Answer(Err(error)) => return Err(self.failed(&error, (began, made))),
             Waited::Late | Waited::LateHere(_) => {}
         }
+        self.in_flight.note_late(place);
         self.late.notify_one();
         let within = deadline - began;
         // Returns have longer, so one that is late says less about the number of calls.
@@ -306,6 +314,7 @@ impl Link {
         // A return may take longer.
         if now - began <= self.answer_timeout {
             self.entrance.gate.note_answer();
+            self.in_flight.note_answer();
             self.state.lock().answered_at = Some(now);
         }
     }
@@ -317,6 +326,11 @@ impl Link {
             state.why = Some(why);
             self.lost.notify_one();
         }
+    }
+
+    #[cold]
+    fn overload(&self, what: &str) -> Error {
+        overload(&self.figures, &self.name, what)
     }
 
     #[cold]

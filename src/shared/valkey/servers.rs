@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::address::client_of;
 use super::cluster::Cluster;
 use super::entrance::{PLACE_WITHIN, PlaceOfReturn};
-use super::fault::store_error;
+use super::fault::{overload, store_error};
 use super::link::{Link, Refused};
 use super::script::ScriptCall;
 use super::sentinel::{Place, Sentinels};
@@ -70,28 +70,15 @@ impl Servers {
         }
     }
 
-    /// Returns the time until which a call of `called` may wait for answers, `within` at least. `key`: one of its keys. The first calls of a program wait
+    /// Returns the time until which a call of `called` may wait for answers, `within` at least. The first calls of a program wait
     /// for a connection before, which takes none of that time.
-    pub(super) async fn begin(
-        &self,
-        key: &str,
-        called: Instant,
-        within: Duration,
-    ) -> Result<Instant, Error> {
+    pub(super) async fn begin(&self, called: Instant, within: Duration) -> Instant {
         let has_waited = match &self.kind {
             Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
         };
-        let now = Instant::now();
-        let deadline = if has_waited { now } else { called } + self.answer_timeout.max(within);
-        if now < deadline {
-            return Ok(deadline);
-        }
-        match &self.kind {
-            Kind::One(link) => link.entrance.gate.note_late(called.into_std()),
-            Kind::Cluster(cluster) => cluster.note_late(slot_of(key), called),
-        }
-        Err(self.overload("the call was too late, and was not sent"))
+        let from = if has_waited { Instant::now() } else { called };
+        from + self.answer_timeout.max(within)
     }
 
     /// Returns the time until which an answer to a call of now may take.
@@ -127,9 +114,7 @@ impl Servers {
 
     #[cold]
     pub(super) fn overload(&self, what: &str) -> Error {
-        self.figures.count_error(StoreFault::Overload);
-        let text = format!("this node has more calls than it can ask in time: {what}");
-        store_error(ErrorKind::StoreOverload, self.name(), &text)
+        overload(&self.figures, self.name(), what)
     }
 
     /// Asks a script. `key`: one of its keys, which are all in the same slot.

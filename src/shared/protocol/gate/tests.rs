@@ -60,20 +60,6 @@ fn gate_is_whole_after_a_time() {
     }
 }
 
-#[test]
-fn gate_of_fewest_waits_for_answers() {
-    let mut gate = Gate::new(Duration::from_millis(10));
-    gate.made -= Duration::from_secs(10);
-    let gate = Arc::new(gate);
-    let waiting = gate.wait_for_answers();
-    assert!(pass(&gate, &["a"]).is_some(), "a wide one does not");
-    gate.allowed.store(FEWEST, Ordering::Relaxed);
-    assert!(pass(&gate, &["a"]).is_none());
-    drop(waiting);
-    assert!(pass(&gate, &["a"]).is_some());
-    assert_eq!(gate.allowed_at(gate.now_us()), FEWEST, "the wait says nothing of its width");
-}
-
 /// The number halves once for the spends that were late together, grows by one in some rounds, and is whole after a time.
 #[test]
 fn returns_narrow_and_grow() {

@@ -18,8 +18,6 @@ use crate::util::escape::shown;
 /// The time without an answer in time, to a question or a call, after which calls are refused. A server that is only slower than its
 /// callers answers some earlier: its nodes send it fewer calls after each that is late.
 pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(1);
-/// The size of a question, in bytes: above that of a packet, so that a network that drops large ones is found.
-const QUESTION_SIZE: usize = 2_000;
 /// The time from the answer to a question to the next question.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// The time between the first two attempts to connect.
@@ -60,6 +58,7 @@ impl Link {
             match self.place.connect(self.connect_timeout).await {
                 Ok(connection) => {
                     self.state.lock().begin_with(connection.clone());
+                    self.in_flight.free_late();
                     self.attempted.notify_waiters();
                     // Calls have the connection already.
                     let warning = self.warning_of(connection).await;
@@ -102,7 +101,6 @@ impl Link {
     async fn ask_after_late_calls(&self) {
         loop {
             self.late.notified().await;
-            let waiting = self.entrance.gate.wait_for_answers();
             loop {
                 match self.ask_until_in_time().await {
                     Asked::InTime => break,
@@ -110,7 +108,6 @@ impl Link {
                 }
             }
             self.end_pause();
-            drop(waiting);
             sleep(BETWEEN_QUESTIONS).await;
         }
     }
@@ -120,8 +117,8 @@ impl Link {
     /// answered in time for `SILENT`, `Late` if a question was answered late.
     async fn ask_until_in_time(&self) -> Asked {
         let mut question = redis::cmd("EVAL");
-        question.arg("return ARGV[1]").arg(0).arg(" ".repeat(QUESTION_SIZE));
-        let within = SILENT.max(2 * self.answer_timeout);
+        question.arg("return 1").arg(0);
+        let within = SILENT.max(self.answer_timeout);
         let (mut since, mut is_late) = (Instant::now(), false);
         loop {
             let until = since + within;
@@ -184,7 +181,10 @@ impl Link {
                     self.reconnect(made, LOST.into());
                     return Asked::Lost;
                 }
-                Waited::Answer(_) => return answered,
+                Waited::Answer(_) => {
+                    self.in_flight.free_late();
+                    return answered;
+                }
                 Waited::LateHere(by) if by > STOOD_STILL => return Asked::StoodStill,
                 Waited::Late | Waited::LateHere(_) => {}
             }

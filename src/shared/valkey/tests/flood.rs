@@ -216,21 +216,6 @@ fn late_calls_are_not_sent() {
     });
 }
 
-/// A second question of one call finds no time left. That is the same as a late answer: a flood could bring it about.
-#[test]
-fn second_question_without_time_is_late() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let store = ValkeyStore::start(&options(&server)).unwrap();
-        wait_until_connected(&store);
-        let (asker, members) = (store.asker.clone(), [member("a", &secondly(5, 1), 1)]);
-        let now = tokio::time::Instant::now();
-        let asked = async move { asker.charge_in_slot(&members, now).await };
-        let error = run(&store, asked).unwrap_err();
-        assert!(error.is_store_overload() && !error.is_unsent(), "{error}");
-    });
-}
-
 /// It took two questions, so that a slow network made an outage of each of its calls.
 #[test]
 fn blocked_id_takes_one_question() {

@@ -55,20 +55,15 @@ fn a_crowd_without_script_answers_is_an_outage() {
     });
 }
 
-/// Something between has dropped the connection silently. Calls were let in after another second, or two.
+/// Something between has dropped the connection silently. Calls were sent again after another second, or two.
 #[test]
 fn a_new_connection_is_asked_at_once() {
     let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
-    let admit = || mute.store.admit(&mut std::iter::once("a"), false);
     assert!(mute.is_answered());
     let began = Instant::now();
     mute.seen.lock().dropped = 1;
-    let crowd: Vec<_> = (0..20).map_while(|_| admit().ok()).collect();
     assert!(!mute.is_answered());
-    drop(crowd);
-    // It waits for the answer to a question.
-    wait_until("asked", || admit().is_err());
-    wait_until("let in", || admit().is_ok());
+    wait_until("answered", || mute.is_answered());
     assert!(began.elapsed() < SILENT + Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
