@@ -30,12 +30,12 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
             Ok(()) => {}
             // Nothing is charged.
             Err(error) if error.is_undecided() => {
-                let goes_on = outage.put_back_owed(batch);
-                if error.is_store_overload() {
-                    continue;
+                let is_outage = error.is_store_outage();
+                let goes_on = outage.put_back_owed(batch, is_outage);
+                if is_outage {
+                    // Also if no other call meets it: its end starts the next report.
+                    begin_outage(&limiter, &error);
                 }
-                // Also if no other call meets it: its end starts the next report.
-                begin_outage(&limiter, &error);
                 if !goes_on {
                     return;
                 }

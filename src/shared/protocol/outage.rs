@@ -166,8 +166,8 @@ impl Outage {
     }
 
     /// See [`Owed::put_back`].
-    pub(crate) fn put_back_owed(&self, batch: OwedBatch) -> bool {
-        self.state.lock().owed.put_back(batch)
+    pub(crate) fn put_back_owed(&self, batch: OwedBatch, is_outage: bool) -> bool {
+        self.state.lock().owed.put_back(batch, is_outage)
     }
 
     /// Notes that the store has not decided a call. Returns whether this begins an outage.

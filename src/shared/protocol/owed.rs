@@ -105,13 +105,13 @@ impl Owed {
         Some(OwedBatch { buckets: buckets.collect(), ends: self.ends })
     }
 
-    /// Takes a batch back that the store has not charged. Returns whether the report goes on: if not, the end of the next
-    /// outage starts another.
-    pub(crate) fn put_back(&mut self, batch: OwedBatch) -> bool {
+    /// Takes a batch back that the store has not charged. `is_outage`: because of an outage. Returns whether the report goes on:
+    /// if not, the end of the next outage starts another.
+    pub(crate) fn put_back(&mut self, batch: OwedBatch, is_outage: bool) -> bool {
         let OwedBatch { buckets, ends } = batch;
         // Units that were admitted meanwhile are in the map already: both are owed.
         buckets.into_iter().for_each(|bucket| self.add_units(bucket));
-        self.is_reporting = self.ends != ends;
+        self.is_reporting = !is_outage || self.ends != ends;
         self.is_reporting
     }
 }
@@ -179,13 +179,16 @@ mod tests {
         let batch = taken(&mut owed, 9).unwrap();
         assert_eq!(units(&batch), [("a", 1), ("b", 2)]);
         owed.add(&admitted("a", 4));
-        assert!(!owed.put_back(batch), "the outage goes on");
+        assert!(!owed.put_back(batch, true), "the outage goes on");
         assert!(owed.begin_report());
         let batch = taken(&mut owed, 9).unwrap();
         assert_eq!(units(&batch), [("a", 5), ("b", 2)]);
         // An outage has begun and ended before the report has failed: no other caller starts one.
         assert!(!owed.begin_report());
-        assert!(owed.put_back(batch));
+        assert!(owed.put_back(batch, true));
+        let batch = taken(&mut owed, 9).unwrap();
+        assert!(owed.put_back(batch, false), "the node has too many calls");
+        assert!(!owed.begin_report(), "the same report goes on");
         assert_eq!(units(&taken(&mut owed, 9).unwrap()), [("a", 5), ("b", 2)]);
         assert!(owed.take(9).is_none());
     }

@@ -354,12 +354,11 @@ impl Cluster {
         }
         let mut passed = Passed::default();
         for (at, node) in nodes.iter().enumerate() {
-            // A node that is not there may have lost its slots.
-            node.link.check().inspect_err(|_| self.is_old.notify_one())?;
             let keys = of_nodes.iter().filter(|of| of.0 == at).map(|of| of.1);
-            let Some(more) = node.link.entrance.gate.pass(keys, was_denied) else {
-                return Ok(None);
-            };
+            // A node that is not there may have lost its slots.
+            let admitted =
+                node.link.admit(keys, was_denied).inspect_err(|_| self.is_old.notify_one())?;
+            let Some(more) = admitted else { return Ok(None) };
             passed = passed.and(more);
         }
         Ok(Some(passed))

@@ -22,6 +22,7 @@ use super::fault::{Redirect, failure, overload, store_error};
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
+use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::lock::Mutex;
 use in_flight::InFlight;
@@ -178,6 +179,19 @@ impl Link {
         self.state.lock().warning.clone()
     }
 
+    /// Lets a call in that names these buckets, if it would be sent; `None` if too many are under way.
+    pub(super) fn admit<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k str>,
+        was_denied: bool,
+    ) -> Result<Option<Passed>, Error> {
+        self.check()?;
+        match self.in_flight.is_behind() {
+            true => Ok(None),
+            false => Ok(self.entrance.gate.pass(keys, was_denied)),
+        }
+    }
+
     /// Calls `call` with the connection, until the deadline of an answer.
     pub(super) async fn with_connection<T>(
         &self,
@@ -284,7 +298,7 @@ impl Link {
     }
 
     /// Returns the error with which a call would end at once.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let state = self.state.lock();
         let refused = if state.is_first() { None } else { state.refused() };
         drop(state);

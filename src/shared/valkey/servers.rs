@@ -93,10 +93,7 @@ impl Servers {
         was_denied: bool,
     ) -> Result<Passed, Error> {
         let passed = match &self.kind {
-            Kind::One(link) => {
-                link.check()?;
-                link.entrance.gate.pass(keys, was_denied)
-            }
+            Kind::One(link) => link.admit(keys, was_denied)?,
             Kind::Cluster(cluster) => cluster.admit(keys, was_denied)?,
         };
         passed.ok_or_else(|| self.overload(NOT_SENT))

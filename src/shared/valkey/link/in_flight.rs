@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::util::lock::Mutex;
+use crate::util::sync::{Ordering, Switch};
 
 /// The window at first, and after late calls.
 const WINDOW: usize = 128;
@@ -20,6 +21,8 @@ const MOST_LATE: usize = 4;
 pub(super) struct InFlight {
     free: Semaphore,
     state: Mutex<State>,
+    /// Whether no call is sent before the server has come to those that are late.
+    is_behind: Switch,
 }
 
 struct State {
@@ -35,6 +38,7 @@ impl InFlight {
         InFlight {
             free: Semaphore::new(WINDOW),
             state: Mutex::new(State { window: WINDOW, late: 0, taken: 0 }),
+            is_behind: Switch::new(false),
         }
     }
 
@@ -64,6 +68,7 @@ impl InFlight {
         state.late += 1;
         if state.late >= MOST_LATE {
             state.taken += self.free.forget_permits(usize::MAX);
+            self.is_behind.store(true, Ordering::Relaxed);
         }
     }
 
@@ -74,6 +79,13 @@ impl InFlight {
         let window = state.window.saturating_sub(late).max(WINDOW);
         self.free.add_permits(taken + late - (state.window - window));
         state.window = window;
+        self.is_behind.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a new call would wait for the server to come to those that are late.
+    pub(super) fn is_behind(&self) -> bool {
+        // Relaxed: a call that does not see it waits as well.
+        self.is_behind.load(Ordering::Relaxed)
     }
 }
 
