@@ -48,7 +48,7 @@ impl fmt::Display for Shared {
 /// The decision of a shared limit in an outage of its store. In YAML it has the name in backquotes. See
 /// [`LimitOptions::on_error`](crate::limits::LimitOptions::on_error).
 ///
-/// In an outage the connection is lost, or the server refuses calls or has answered nothing in time for a second. A call
+/// In an outage the connection is lost, or the server refuses calls or has answered nothing in time for two seconds. A call
 /// without an answer in time before that is denied.
 ///
 /// # Example

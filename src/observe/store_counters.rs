@@ -35,7 +35,7 @@ pub struct StoreCounters {
     /// Calls that sent a script's text, because the server did not know the script: the first call of each script, and
     /// those after a restart, a failover or `SCRIPT FLUSH`.
     pub scripts_sent: u64,
-    /// Whether calls are refused because a server has answered nothing in time for 1 s, until it does.
+    /// Whether calls are refused because a server has answered nothing in time for 2 s, until it does.
     pub is_paused: bool,
     /// Steps ahead of the server's clock. A failover to a server with another time is one.
     pub clock_steps_ahead: ClockSteps,
@@ -65,7 +65,7 @@ pub struct StoreErrors {
     pub timeout: u64,
     /// There was no connection, or it was lost before the answer.
     pub no_connection: u64,
-    /// The call was not sent, because the server had answered nothing in time for 1 s.
+    /// The call was not sent, because the server had answered nothing in time for 2 s.
     pub paused: u64,
     /// The server refused the call: its memory is full, it is a replica, a key holds no text, or it is a node of a cluster
     /// without the key's slot, and the call was not sent on.

@@ -7,12 +7,12 @@
 //! many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
-//! no answer in time: by a quarter if others had one meanwhile, else to the fewest. It grows again with those that have, and is whole
+//! no answer in time: to three quarters of those that had one meanwhile. It grows again with those that have, and is whole
 //! when none was late for half a second: callers that come together, and seldom, would widen it slowly. A few late calls narrow
 //! no whole gate: their number is not why they are late.
 //!
 //! A late call is denied for overload: it says nothing about the store, which may only be slower than its callers. After one, the
-//! link asks the store a question, again and again. If neither it nor a call is answered in time for a second, the link pauses,
+//! link asks the store a question, again and again. If neither it nor a call is answered in time for two seconds, the link pauses,
 //! and the policy of each limit decides.
 //!
 //! Calls that admit nothing are called returns here. They wait for a place, and have longer for their answers. They have places
@@ -57,9 +57,8 @@ pub(crate) struct Gate {
     in_time_us: u64,
     /// The calls that may be under way now.
     allowed: FigureUsize,
-    /// When a call was last late, and the time of the last answer, in us since the gate was made.
+    /// When a call was last late, in us since the gate was made.
     late_us: Figure,
-    answered_us: Figure,
     made: Instant,
     /// The answers in time.
     answers: FigureUsize,
@@ -120,7 +119,6 @@ impl Gate {
             in_time_us: answer_timeout.as_micros() as u64,
             allowed: FigureUsize::new(most),
             late_us: Figure::new(0),
-            answered_us: Figure::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
             under_way: Calls::default(),
@@ -193,28 +191,37 @@ impl Gate {
 
     /// Notes that a call has its answer.
     pub(crate) fn note_answer(&self) {
-        self.answered_us.store(self.now_us(), Ordering::Relaxed);
         let answers = self.answers.fetch_add(1, Ordering::Relaxed);
         if answers.is_multiple_of(ANSWERS) && self.allowed.load(Ordering::Relaxed) < self.most {
             self.allowed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Returns the number of answers that came in time.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has come to the calls that were late. While it had not, none was late because none began.
+    pub(crate) fn note_caught_up(&self) {
+        self.late_us.store(self.now_us(), Ordering::Relaxed);
+    }
+
     /// Notes that a call that began then, no return, had no answer in time. Those under way with it say the same, and count as one.
-    pub(crate) fn note_late(&self, began: Instant) {
+    /// `answered`: the answers that came in its time, which is how many the server can give in time.
+    pub(crate) fn note_late(&self, began: Instant, answered: usize) {
         let began_us = began.saturating_duration_since(self.made).as_micros() as u64;
         if began_us < self.late_us.load(Ordering::Relaxed) {
             return;
         }
         self.late_us.store(self.now_us(), Ordering::Relaxed);
-        let is_answering = self.answered_us.load(Ordering::Relaxed) >= began_us;
         let under_way = self.under_way.0.load(Ordering::Relaxed);
         let allowed = self.allowed.load(Ordering::Relaxed);
         if under_way > CROWD || allowed < self.most {
-            let fewer = if is_answering { allowed.min(under_way) * 3 / 4 } else { FEWEST };
+            let fewer = allowed.min(under_way).min(answered) * 3 / 4;
             self.allowed.store(fewer.max(FEWEST), Ordering::Relaxed);
         }
-        if is_answering {
+        if answered > 0 {
             self.narrow_returns(began_us);
         }
     }

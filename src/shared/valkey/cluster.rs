@@ -371,9 +371,9 @@ impl Cluster {
         until: Instant,
     ) -> Result<Option<PlaceOfReturn>, Error> {
         if self.is_first() {
-            return Ok(self.first.place(until).await);
+            return Ok(self.first.place(until, || true).await);
         }
-        Ok(self.node_of(slot)?.link.entrance.place(until).await)
+        Ok(self.node_of(slot)?.link.place(until).await)
     }
 
     /// Returns a warning about the settings of a node.

@@ -28,12 +28,18 @@ impl Entrance {
         Entrance { gate, line: Mutex::default(), freed: Arc::default() }
     }
 
-    /// Waits for a place in the gate; `None` if there was none in time.
-    pub(super) async fn place(&self, until: Instant) -> Option<PlaceOfReturn> {
+    /// Waits for a place in the gate; `None` if there was none in time. `is_open`: whether calls may begin.
+    pub(super) async fn place(
+        &self,
+        until: Instant,
+        is_open: impl Fn() -> bool,
+    ) -> Option<PlaceOfReturn> {
         let _in_line = self.gate.stand_in_line();
         let _first = timeout_at(until, self.line.lock()).await.ok()?;
         loop {
-            if let Some(passed) = self.gate.pass_return() {
+            if is_open()
+                && let Some(passed) = self.gate.pass_return()
+            {
                 return Some(PlaceOfReturn { passed: Some(passed), freed: self.freed.clone() });
             }
             if Instant::now() >= until {

@@ -1,6 +1,5 @@
 //! The connection to one server: made in the background, given to calls, and closed for a time if the server answers nothing.
 
-mod in_flight;
 mod keep;
 
 use std::future::poll_fn;
@@ -17,7 +16,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
-use super::entrance::Entrance;
+use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, overload, store_error};
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
@@ -25,13 +24,15 @@ use crate::limits::StoreOptions;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::lock::Mutex;
-use in_flight::InFlight;
 pub(super) use keep::{FIRST_WAIT, SILENT};
 
 /// The longest time between two attempts to connect.
 pub(super) const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The time after a deadline from which this thread was late to find that it has passed.
 const LATE: Duration = Duration::from_millis(2);
+/// The late calls behind which no other begins before the server has come to them: it has work enough, and would come to that call
+/// too late as well.
+const MOST_LATE: usize = 4;
 const LOST: &str = "the last connection was lost, a new one is being made";
 
 /// The result of a wait for an answer.
@@ -50,7 +51,6 @@ pub(super) struct Link {
     answer_timeout: Duration,
     state: Mutex<State>,
     pub(super) entrance: Entrance,
-    in_flight: InFlight,
     /// When the text of a script was last sent to the server.
     pub(super) script_sent: Mutex<Option<Instant>>,
     /// Tells the thread that the connection is gone.
@@ -93,6 +93,8 @@ struct State {
     why: Option<String>,
     /// A warning about the settings of the server of the last connection.
     warning: Option<String>,
+    /// The calls without an answer in time that the server may not have come to yet.
+    late: usize,
     /// When an answer to a call came in time last.
     answered_at: Option<Instant>,
     /// Whether calls are refused until the server answers a question in time.
@@ -104,7 +106,7 @@ impl State {
     fn begin_with(&mut self, connection: MultiplexedConnection) {
         self.connection = Some(connection);
         self.made += 1;
-        self.why = None;
+        (self.late, self.why) = (0, None);
     }
 
     /// Whether a call has used the present connection, not one that is lost already.
@@ -156,7 +158,6 @@ impl Link {
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
             entrance: Entrance::new(options),
-            in_flight: InFlight::new(),
             script_sent: Mutex::default(),
             lost: Notify::new(),
             late: Notify::new(),
@@ -186,10 +187,17 @@ impl Link {
         was_denied: bool,
     ) -> Result<Option<Passed>, Error> {
         self.check()?;
-        match self.in_flight.is_behind() {
-            true => Ok(None),
-            false => Ok(self.entrance.gate.pass(keys, was_denied)),
-        }
+        Ok(if self.is_behind() { None } else { self.entrance.gate.pass(keys, was_denied) })
+    }
+
+    /// Whether no call begins before the server has come to those that are late.
+    fn is_behind(&self) -> bool {
+        self.state.lock().late >= MOST_LATE
+    }
+
+    /// Waits for a place of a call that admits nothing; `None` if there was none in time.
+    pub(super) async fn place(&self, until: Instant) -> Option<PlaceOfReturn> {
+        self.entrance.place(until, || !self.is_behind()).await
     }
 
     /// Calls `call` with the connection, until the deadline of an answer.
@@ -198,18 +206,14 @@ impl Link {
         deadline: Instant,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
     ) -> Result<T, Refused> {
-        // A call that is refused waits for no place.
-        self.check()?;
-        let called = Instant::now();
-        let place = self.in_flight.place(deadline).await;
         let began = Instant::now();
-        let Some(place) = place.filter(|_| began < deadline) else {
-            self.entrance.gate.note_late(called.min(deadline - self.answer_timeout).into_std());
-            self.late.notify_one();
+        if began >= deadline {
+            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), usize::MAX);
             return Err(self.overload("the call was too late, and was not sent").into());
-        };
+        }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
+        let before = self.entrance.gate.answers();
         let mut call = pin!(call(connection));
         let waited = answer_until(deadline, call.as_mut()).await;
         match waited {
@@ -220,12 +224,13 @@ impl Link {
             Waited::Answer(Err(error)) => return Err(self.failed(&error, (began, made))),
             Waited::Late | Waited::LateHere(_) => {}
         }
-        self.in_flight.note_late(place);
+        self.state.lock().late += 1;
         self.late.notify_one();
         let within = deadline - began;
         // Returns have longer, so one that is late says less about the number of calls.
         if within <= self.answer_timeout {
-            self.entrance.gate.note_late(began.into_std());
+            let answered = self.entrance.gate.answers().wrapping_sub(before);
+            self.entrance.gate.note_late(began.into_std(), answered);
         }
         let (fault, text) = match waited {
             Waited::LateHere(_) => {
@@ -328,7 +333,6 @@ impl Link {
         // A return may take longer.
         if now - began <= self.answer_timeout {
             self.entrance.gate.note_answer();
-            self.in_flight.note_answer();
             self.state.lock().answered_at = Some(now);
         }
     }

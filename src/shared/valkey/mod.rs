@@ -37,7 +37,6 @@ use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::StoreFigures;
 use crate::util::lock::Mutex;
-use entrance::PLACE_WITHIN;
 use script::Scripts;
 use servers::Servers;
 
@@ -127,28 +126,10 @@ impl Asker {
         if !members.iter().all(StoreMember::gives_lease_back) {
             return self.charge_now(members, called, Duration::ZERO).await;
         }
-        let charge = || self.charge_now(members, Instant::now(), CHANGED_WITHIN);
-        self.in_turn(&members[0].key, called, charge).await
-    }
-
-    /// Makes a call that admits nothing when it has a place. One that was not sent in time waits for another place.
-    async fn in_turn<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        key: &str,
-        called: Instant,
-        call: impl Fn() -> F,
-    ) -> Result<T, Error> {
-        loop {
-            let passed = self.servers.place(key, called).await?;
-            match call().await {
-                Err(error) if error.is_unsent() && called.elapsed() < PLACE_WITHIN => {}
-                Err(error) => return Err(error),
-                Ok(answer) => {
-                    passed.note_answer();
-                    return Ok(answer);
-                }
-            }
-        }
+        let passed = self.servers.place(&members[0].key, called).await?;
+        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(found)
     }
 
     /// `within`: the least time for the answer.
@@ -189,8 +170,10 @@ impl Asker {
             return self.change_now(changes, called, Duration::ZERO).await;
         }
         let key = changes.first().map_or("", |change| &change.member.key);
-        let change = || self.change_now(changes, Instant::now(), CHANGED_WITHIN);
-        self.in_turn(key, called, change).await
+        let passed = self.servers.place(key, called).await?;
+        let changed = self.change_now(changes, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(changed)
     }
 
     /// `within`: the least time for the answer.

@@ -103,7 +103,7 @@ impl Servers {
     pub(super) async fn place(&self, key: &str, called: Instant) -> Result<PlaceOfReturn, Error> {
         let until = called + PLACE_WITHIN;
         let passed = match &self.kind {
-            Kind::One(link) => link.entrance.place(until).await,
+            Kind::One(link) => link.place(until).await,
             Kind::Cluster(cluster) => cluster.place(slot_of(key), until).await?,
         };
         passed.ok_or_else(|| self.overload(NOT_SENT))

@@ -16,15 +16,12 @@ fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
     std::iter::from_fn(|| gate.pass_return()).collect()
 }
 
-/// Notes that a call was late, and that the store has answered another one meanwhile or has not.
-fn note_late(gate: &Gate, is_answering: bool) {
+/// Notes twice that a call was late, in whose time the store has answered so many.
+fn note_late(gate: &Gate, answered: usize) {
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(1));
-    if is_answering {
-        gate.answered_us.store(gate.now_us(), Ordering::Relaxed);
-    }
-    gate.note_late(began);
-    gate.note_late(began);
+    gate.note_late(began, answered);
+    gate.note_late(began, answered);
 }
 
 fn returns_allowed(gate: &Gate) -> usize {
@@ -35,14 +32,15 @@ fn allowed(gate: &Gate) -> usize {
     gate.allowed.load(Ordering::Relaxed)
 }
 
-/// Calls that are late together count once. A round leaves three quarters if the store has answered a call meanwhile.
+/// Calls that are late together count once. A round leaves three quarters, or as many of the calls that the store has answered
+/// meanwhile.
 #[test]
 fn late_calls_narrow_the_gate() {
     let gate = wide();
     let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
-    for (is_answering, expected) in [(true, 300), (true, 225), (false, 4), (true, 4), (false, 4)] {
+    for (answered, expected) in [(500, 300), (299, 224), (20, 15), (14, 10), (0, 4), (9, 4)] {
         let _calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
-        note_late(&gate, is_answering);
+        note_late(&gate, answered);
         assert_eq!(allowed(&gate), expected);
     }
     (0..10 * ANSWERS).for_each(|_| gate.note_answer());
@@ -68,9 +66,9 @@ fn returns_narrow_and_grow() {
     let gate = Arc::new(gate);
     let returns = most_returns(&gate);
     let in_line = [gate.stand_in_line(), gate.stand_in_line()];
-    note_late(&gate, false);
+    note_late(&gate, 0);
     assert_eq!(returns_allowed(&gate), 200, "a store that answers nothing");
-    note_late(&gate, true);
+    note_late(&gate, 1);
     assert_eq!((returns_allowed(&gate), allowed(&gate)), (100, 400));
     for answer in 1..=ROUNDS * 100 {
         returns[0].note_answer();
@@ -79,7 +77,7 @@ fn returns_narrow_and_grow() {
     returns[0].note_answer();
     assert_eq!(returns_allowed(&gate), 101, "the next rounds have begun");
     drop(returns);
-    note_late(&gate, true);
+    note_late(&gate, 100);
     assert_eq!(returns_allowed(&gate), 101, "no returns beside it");
     gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
     assert_eq!(most_returns(&gate).len(), 101, "others wait");
@@ -116,13 +114,13 @@ fn few_late_calls_narrow_a_wide_gate() {
         let gate = wide();
         let of = |id: &String| pass(&gate, &[id]).unwrap();
         let _calls: Vec<_> = ids[..under_way].iter().map(of).collect();
-        note_late(&gate, true);
+        note_late(&gate, 100);
         assert_eq!(allowed(&gate), expected);
     }
     let gate = wide();
     gate.allowed.store(CROWD, Ordering::Relaxed);
     let _calls: Vec<_> = ids[..CROWD].iter().filter_map(|id| pass(&gate, &[id])).collect();
-    note_late(&gate, true);
+    note_late(&gate, 100);
     assert!(allowed(&gate) < CROWD);
 }
 

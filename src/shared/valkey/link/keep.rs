@@ -17,7 +17,7 @@ use crate::util::escape::shown;
 
 /// The time without an answer in time, to a question or a call, after which calls are refused. A server that is only slower than its
 /// callers answers some earlier: its nodes send it fewer calls after each that is late.
-pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(1);
+pub(in crate::shared::valkey) const SILENT: Duration = Duration::from_secs(2);
 /// The time from the answer to a question to the next question.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(20);
 /// The time between the first two attempts to connect.
@@ -58,7 +58,6 @@ impl Link {
             match self.place.connect(self.connect_timeout).await {
                 Ok(connection) => {
                     self.state.lock().begin_with(connection.clone());
-                    self.in_flight.free_late();
                     self.attempted.notify_waiters();
                     // Calls have the connection already.
                     let warning = self.warning_of(connection).await;
@@ -182,7 +181,9 @@ impl Link {
                     return Asked::Lost;
                 }
                 Waited::Answer(_) => {
-                    self.in_flight.free_late();
+                    if std::mem::take(&mut self.state.lock().late) > 0 {
+                        self.entrance.gate.note_caught_up();
+                    }
                     return answered;
                 }
                 Waited::LateHere(by) if by > STOOD_STILL => return Asked::StoodStill,

@@ -230,7 +230,7 @@ fn a_lost_node_fails_its_slots_alone() {
             }
             let began = Instant::now();
             let mut failed = 0;
-            while began.elapsed() < Duration::from_millis(2_500) {
+            while began.elapsed() < Duration::from_secs(4) {
                 let call = Instant::now();
                 let error = spend(&store, &keys[2]).unwrap_err();
                 let text = error.to_string();
@@ -244,7 +244,7 @@ fn a_lost_node_fails_its_slots_alone() {
                 failed += 1;
                 pause(5);
             }
-            assert!(failed > 80, "calls fail at once after the first: {failed}");
+            assert!(failed > 100, "calls fail at once after the first: {failed}");
             assert_eq!(shards.text(&keys[0]), before);
             match is_killed {
                 true => shards.servers[2].restart(),
