@@ -106,7 +106,7 @@ impl State {
     fn begin_with(&mut self, connection: MultiplexedConnection) {
         self.connection = Some(connection);
         self.made += 1;
-        (self.late, self.why) = (0, None);
+        self.why = None;
     }
 
     /// Whether a call has used the present connection, not one that is lost already.

@@ -8,7 +8,7 @@ use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::{LAST_WAIT, LOST, Link, State, Waited, answer_until, with_jitter};
+use super::{LAST_WAIT, LOST, Link, Waited, answer_until, with_jitter};
 use crate::error::ErrorKind;
 #[cfg(feature = "tracing")]
 use crate::shared::events::store_warning;
@@ -38,8 +38,6 @@ enum Asked {
     Late,
     /// There is no connection, or it was lost.
     Lost,
-    /// There is another connection.
-    Replaced,
     /// No answer came.
     Silent,
     /// This thread stood still: the question may have been sent just now.
@@ -130,7 +128,7 @@ impl Link {
                     is_late = true;
                     sleep(BETWEEN_QUESTIONS).await;
                 }
-                Asked::Replaced | Asked::Silent => {}
+                Asked::Silent => {}
             }
             if Instant::now() >= since + within {
                 let is_in_time = self.state.lock().answered_at.is_some_and(|at| at >= since);
@@ -171,11 +169,7 @@ impl Link {
         let in_time = until.min(Instant::now() + self.answer_timeout);
         let mut asked = pin!(question.exec_async(&mut connection));
         for (until, answered) in [(in_time, Asked::InTime), (until, Asked::Late)] {
-            let waited = tokio::select! {
-                waited = answer_until(until, asked.as_mut()) => waited,
-                () = self.replaced(made) => return Asked::Replaced,
-            };
-            match waited {
+            match answer_until(until, asked.as_mut()).await {
                 Waited::Answer(Err(error)) if !failure(&error).is_answer => {
                     self.reconnect(made, LOST.into());
                     return Asked::Lost;
@@ -193,19 +187,11 @@ impl Link {
         Asked::Silent
     }
 
-    /// Waits until there is another connection.
-    async fn replaced(&self, made: u64) {
-        self.until_state(|state| state.made != made).await;
-    }
-
+    /// Waits until there is a connection.
     async fn connected(&self) {
-        self.until_state(|state| state.connection.is_some()).await;
-    }
-
-    async fn until_state(&self, is_there: impl Fn(&State) -> bool) {
         loop {
             let attempted = self.attempted.notified();
-            if is_there(&self.state.lock()) {
+            if self.connection().is_some() {
                 return;
             }
             attempted.await;
@@ -222,7 +208,7 @@ impl Link {
                 Asked::InTime | Asked::Late | Asked::StoodStill => {}
                 // Silent: the server stands still, or something between has dropped the connection. Calls keep it until there
                 // is another one.
-                Asked::Silent | Asked::Lost | Asked::Replaced => return,
+                Asked::Silent | Asked::Lost => return,
             }
         }
     }

@@ -67,6 +67,24 @@ fn a_new_connection_is_asked_at_once() {
     assert!(began.elapsed() < SILENT + Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
+/// The gate is as narrow when the server has come to the late call, though no other was late meanwhile.
+#[test]
+fn late_calls_narrow_the_gate_until_answered() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
+    let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
+    let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
+    assert!(mute.is_answered());
+    let crowd = places();
+    assert!(crowd.len() > 500, "{} places", crowd.len());
+    mute.seen.lock().dropped = 1;
+    assert!(charge(&mute.store, &members()).unwrap_err().is_store_overload());
+    drop(crowd);
+    assert_eq!(places().len(), 4);
+    wait_until("answered", || mute.is_answered());
+    let places = places().len();
+    assert!(places < 20, "{places} places");
+}
+
 /// The time of the question restarted at each end of a connection, and was never over.
 #[test]
 fn silence_goes_on_over_lost_connections() {
