@@ -55,8 +55,10 @@ pub(crate) enum ErrorKind {
     Leased,
     /// Of one bucket, or of the address of the store: other calls may succeed, or none ever will.
     Store,
-    /// The store is not there, has answered nothing for some time, or refuses all calls.
+    /// The store refused the call, or was lost before its answer.
     StoreOutage,
+    /// There is no store, or it has answered nothing for some time: the call was not sent.
+    StoreGone,
     /// The call was sent, and had no answer in time.
     StoreLate,
     /// This node has more calls for the store than it can make: the call was not sent.
@@ -142,8 +144,8 @@ impl Error {
     /// Whether the error is of the store of shared limits. Its text has the store's address and a key.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn is_of_store(&self) -> bool {
-        use ErrorKind::{Store, StoreLate, StoreOutage, StoreOverload};
-        matches!(self.0.kind, Store | StoreLate | StoreOutage | StoreOverload)
+        use ErrorKind::{Store, StoreGone, StoreLate, StoreOutage, StoreOverload};
+        matches!(self.0.kind, Store | StoreGone | StoreLate | StoreOutage | StoreOverload)
     }
 
     /// Whether the numbers of a limit are out of range, the limits' `max_keys` are more than the limiter's, or a reload would

@@ -48,17 +48,17 @@ impl Error {
     /// Whether the store did not answer in time, or was not asked because this node has more calls than it can make. That says
     /// nothing about the store: it may be slower than its callers.
     pub(crate) fn is_store_overload(&self) -> bool {
-        self.kind() == ErrorKind::StoreLate || self.is_unsent()
+        matches!(self.kind(), ErrorKind::StoreLate | ErrorKind::StoreOverload)
     }
 
     /// Whether it is sure that the store never has the call.
     pub(crate) fn is_unsent(&self) -> bool {
-        self.kind() == ErrorKind::StoreOverload
+        matches!(self.kind(), ErrorKind::StoreOverload | ErrorKind::StoreGone)
     }
 
     /// Whether the store decides no call at present, so that the policy of each limit decides.
     pub(crate) fn is_store_outage(&self) -> bool {
-        self.kind() == ErrorKind::StoreOutage
+        matches!(self.kind(), ErrorKind::StoreOutage | ErrorKind::StoreGone)
     }
 }
 

@@ -51,8 +51,8 @@ enum Answers {
     Late,
     /// Changes are made, and their answers are lost.
     NoneToChanges,
-    /// The next change is not sent, because the node has too many.
-    UnsentOnce,
+    /// The next change is not sent, for this reason.
+    UnsentOnce(ErrorKind),
 }
 
 /// A store in memory whose tasks wait until the test runs them.
@@ -169,9 +169,10 @@ impl SharedStore for SlowStore {
         if *self.is_split.lock() && changes.len() > 1 {
             return Box::pin(std::future::ready(Err(Error::new(ErrorKind::Store, "two slots"))));
         }
-        if *self.answers.lock() == Answers::UnsentOnce {
+        let answers = *self.answers.lock();
+        if let Answers::UnsentOnce(kind) = answers {
             self.set_answers(Answers::AtOnce);
-            let error = Error::new(ErrorKind::StoreOverload, "planted");
+            let error = Error::new(kind, "planted");
             return Box::pin(std::future::ready(Err(error)));
         }
         let change = move |inner: &dyn SharedStore| inner.change(changes.clone());

@@ -1,4 +1,4 @@
-//! Says what an error of the server or of the connection means.
+//! Classifies errors of the server and of the connection.
 
 use redis::{ErrorKind, RedisError};
 

@@ -209,7 +209,8 @@ impl Link {
         let began = Instant::now();
         if began >= deadline {
             self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), usize::MAX);
-            return Err(self.overload("the call was too late, and was not sent").into());
+            let text = "the call was too late, and was not sent";
+            return Err(overload(&self.figures, &self.name, text).into());
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
@@ -313,7 +314,7 @@ impl Link {
     #[cold]
     fn refusal(&self, (fault, why): (StoreFault, String)) -> Error {
         self.figures.count_error(fault);
-        self.error(ErrorKind::StoreOutage, &why)
+        self.error(ErrorKind::StoreGone, &why)
     }
 
     /// Returns the connection, or why there is none for a call.
@@ -344,11 +345,6 @@ impl Link {
             state.why = Some(why);
             self.lost.notify_one();
         }
-    }
-
-    #[cold]
-    fn overload(&self, what: &str) -> Error {
-        overload(&self.figures, &self.name, what)
     }
 
     #[cold]
@@ -404,6 +400,20 @@ pub(super) fn with_jitter(time: Duration) -> Duration {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+
+    /// An answer that took longer than a spend may says nothing about how many the server can give in time.
+    #[test]
+    fn late_answers_to_returns_are_not_counted() {
+        let url = "redis://127.0.0.1:1";
+        let options = StoreOptions::new(url).unwrap();
+        let place = Place::Known(redis::Client::open(url).unwrap());
+        let link = Link::new(place, url.into(), &options, Arc::default());
+        link.note_answer(Instant::now() - 2 * link.answer_timeout);
+        assert_eq!((link.entrance.gate.answers(), link.state.lock().answered_at), (0, None));
+        link.note_answer(Instant::now());
+        assert_eq!(link.entrance.gate.answers(), 1);
+        assert!(link.state.lock().answered_at.is_some());
+    }
 
     /// A node of a cluster that leaves the map in a pause. The figure said for ever that calls are refused.
     #[test]

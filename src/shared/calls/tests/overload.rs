@@ -41,7 +41,8 @@ fn overloaded_calls_pass_in_shadow_mode() {
 /// The lease goes back with the next call. One that was never sent does not end it.
 #[test]
 fn unsent_calls_keep_the_lease() {
-    for (kind, held) in [(ErrorKind::StoreOverload, 8), (ErrorKind::StoreLate, 0)] {
+    use ErrorKind::{StoreGone, StoreLate, StoreOutage, StoreOverload};
+    for (kind, held) in [(StoreOverload, 8), (StoreGone, 8), (StoreLate, 0), (StoreOutage, 0)] {
         let node = node_with_lease();
         *node.store.fails.lock() = Some(Error::new(kind, "planted"));
         assert!(!node.is_allowed(15), "{kind:?}");

@@ -94,15 +94,19 @@ fn a_report_without_an_answer_is_made_again() {
     assert!(!node.limiter.counters().store().unwrap().is_outage);
 }
 
-/// The node had too many returns under way. What it owes was lost.
+/// The node had too many returns under way, or the connection was lost between the two calls. What it owes was lost.
 #[test]
 fn unsent_reports_are_made_again() {
-    let (node, _) = allowing();
-    node.set_outage(true);
-    node.spend_of(&["a", "a", "b"]);
-    node.store.set_answers(Answers::UnsentOnce);
-    node.end_outage();
-    assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some));
+    for kind in [ErrorKind::StoreOverload, ErrorKind::StoreGone] {
+        let (node, _) = allowing();
+        node.set_outage(true);
+        node.spend_of(&["a", "a", "b"]);
+        node.store.set_answers(Answers::UnsentOnce(kind));
+        node.end_outage();
+        // The report may have begun another outage.
+        node.end_outage();
+        assert_eq!(["a", "b"].map(|id| node.left_of(id)), [3, 4].map(Some), "{kind:?}");
+    }
 }
 
 #[test]

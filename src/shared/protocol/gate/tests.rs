@@ -16,7 +16,7 @@ fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
     std::iter::from_fn(|| gate.pass_return()).collect()
 }
 
-/// Notes twice that a call was late, in whose time the store has answered so many.
+/// Notes twice that a call was late. `answered`: the answers in its time.
 fn note_late(gate: &Gate, answered: usize) {
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(1));

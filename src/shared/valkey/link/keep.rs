@@ -33,8 +33,9 @@ const STOOD_STILL: Duration = Duration::from_millis(200);
 
 /// The result of a question to the server.
 enum Asked {
+    /// The answer came within the time that a call has.
     InTime,
-    /// The answer came after the time that a call has.
+    /// The answer came after that.
     Late,
     /// There is no connection, or it was lost.
     Lost,
@@ -110,8 +111,8 @@ impl Link {
     }
 
     /// Asks the server a script, again and again: it may answer other commands and no script, as one does while a failover
-    /// begins. Returns `InTime`, or, if neither a question nor a call is
-    /// answered in time for `SILENT`, `Late` if a question was answered late.
+    /// begins. Returns `InTime` if a question or a call was answered in time; `Late` if questions were answered late alone, for
+    /// `SILENT`.
     async fn ask_until_in_time(&self) -> Asked {
         let mut question = redis::cmd("EVAL");
         question.arg("return 1").arg(0);

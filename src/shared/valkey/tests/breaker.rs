@@ -34,15 +34,34 @@ fn a_server_without_answers_is_left_alone() {
 #[test]
 fn a_server_that_is_always_late_is_paused() {
     let slow = Duration::from_millis(30);
-    let seen = Seen { answers: true, takes: slow, takes_for_all: true, ..Seen::default() };
+    let seen = Seen { answers: true, takes: slow, question_takes: slow, ..Seen::default() };
     let mute = Mute::start(seen, Duration::from_millis(10));
     mute.until_refused();
     let connections = mute.seen.lock().connections;
     std::thread::sleep(2 * SILENT);
     assert!(mute.store.figures().unwrap().is_paused());
     assert_eq!(mute.seen.lock().connections, connections, "one that answers stays");
-    mute.seen.lock().takes = Duration::ZERO;
+    let mut seen = mute.seen.lock();
+    (seen.takes, seen.question_takes) = (Duration::ZERO, Duration::ZERO);
+    drop(seen);
     wait_until("answered", || mute.is_answered());
+}
+
+/// A few calls are late, and each question is.
+#[test]
+fn calls_in_time_beside_late_questions_are_no_pause() {
+    let slow = Duration::from_millis(40);
+    let seen = Seen { answers: true, question_takes: slow, ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(30));
+    mute.seen.lock().takes = slow;
+    assert!(!mute.is_answered());
+    mute.seen.lock().takes = Duration::ZERO;
+    let began = Instant::now();
+    while began.elapsed() < SILENT + Duration::from_secs(1) {
+        let _ = mute.is_answered();
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!mute.store.figures().unwrap().is_paused(), "{:?}", began.elapsed());
+    }
 }
 
 /// Calls are late because of each other: the questions between are answered in time. They began a pause, in which `on_error: allow`

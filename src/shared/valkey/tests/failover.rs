@@ -190,11 +190,7 @@ fn an_answer_of_a_replica_ends_the_connection() {
         let store = ValkeyStore::start(&options_of(&server.url(""))).unwrap();
         wait_until("connected", || spend(&store).is_ok());
         let mut control = server.connection();
-        let mut connections = || {
-            let info: String = cmd("INFO").arg("stats").query(&mut control).unwrap();
-            let line = info.lines().find(|line| line.starts_with("total_connections")).unwrap();
-            line.split(':').nth(1).unwrap().parse::<u64>().unwrap()
-        };
+        let mut connections = || Server::connections_made(&mut control);
         let before = connections();
         assert!(spend(&store).unwrap());
         assert_eq!(connections(), before);

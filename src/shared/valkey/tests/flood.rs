@@ -169,8 +169,7 @@ fn burst_of_calls_is_answered_in_time() {
     });
 }
 
-/// The server stands still. Late calls of a crowd were an outage, and then those of a lone caller, who may be late because of
-/// other nodes.
+/// The server stands still. A late call says nothing about the store: that of a lone caller may be late because of other nodes.
 #[test]
 fn late_answers_are_no_outage() {
     with_each(|binary| {

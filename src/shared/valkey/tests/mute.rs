@@ -22,8 +22,8 @@ pub(super) struct Seen {
     pub(super) stands: bool,
     /// The time that the server takes for a script.
     pub(super) takes: Duration,
-    /// Whether it takes as long for a question.
-    pub(super) takes_for_all: bool,
+    /// The time that it takes for a question.
+    pub(super) question_takes: Duration,
     /// The refusal that scripts get.
     pub(super) refuses: Option<&'static str>,
     /// How many of the first connections get no answers any more, as if something between had dropped them silently.
@@ -139,11 +139,7 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
                     continue;
                 }
                 "EVAL" => {
-                    std::thread::sleep(if seen.takes_for_all {
-                        seen.takes
-                    } else {
-                        Duration::ZERO
-                    });
+                    std::thread::sleep(seen.question_takes);
                     ":1\r\n".into()
                 }
                 "CONFIG" => "-ERR unknown command\r\n".into(),

@@ -105,6 +105,13 @@ impl Server {
         self.port
     }
 
+    /// Returns the number of connections that the server has ever had.
+    pub(super) fn connections_made(control: &mut Connection) -> u64 {
+        let info: String = redis::cmd("INFO").arg("stats").query(control).unwrap();
+        let line = info.lines().find(|line| line.starts_with("total_connections")).unwrap();
+        line.split(':').nth(1).unwrap().parse().unwrap()
+    }
+
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -141,6 +141,8 @@ fn a_node_that_stood_still_pauses_no_server() {
         let store = ValkeyStore::start(&options).unwrap();
         let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
         wait_until("connected", || spend().is_ok());
+        let mut control = server.connection();
+        let before = Server::connections_made(&mut control);
         server.signal("-STOP");
         assert!(spend().unwrap_err().is_store_overload());
         let (stands, told) = std::sync::mpsc::channel();
@@ -152,6 +154,7 @@ fn a_node_that_stood_still_pauses_no_server() {
         server.signal("-CONT");
         wait_until("answered", || spend().is_ok());
         assert_eq!(store.figures().unwrap().errors().paused, 0);
+        assert_eq!(Server::connections_made(&mut control), before, "a pause makes another");
     });
 }
 
