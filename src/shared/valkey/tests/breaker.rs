@@ -49,7 +49,7 @@ fn a_server_that_is_always_late_is_paused() {
 
 /// A few calls are late, and each question is.
 #[test]
-fn calls_in_time_beside_late_questions_are_no_pause() {
+fn late_questions_beside_answers_are_no_pause() {
     let slow = Duration::from_millis(40);
     let seen = Seen { answers: true, question_takes: slow, ..Seen::default() };
     let mute = Mute::start(seen, Duration::from_millis(30));
