@@ -114,7 +114,7 @@ fn files_of_a_limiter() {
 
 #[test]
 fn empty_and_repeated_limit_names_are_damage() {
-    let damaged = "120: the file is damaged from here on";
+    let damaged = "72: the file is damaged from here on";
     let nothing = |file: &mut File| {
         file.limits((0..full_size(500_000, 2_000_000)).map(|_| (String::new(), "")));
         file.end(0);

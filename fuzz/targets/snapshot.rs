@@ -15,12 +15,12 @@ use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
-/// The range of the hash seeds and of their check value in the header, and the header's length.
-const SEEDS: std::ops::Range<usize> = 32..112;
-const HEADER_BYTES: usize = 120;
+/// The range of the hash seeds in the header, and the header's length.
+const SEEDS: std::ops::Range<usize> = 32..64;
+const HEADER_BYTES: usize = 72;
 const MAX_KEYS: usize = 50;
 
-/// The path of the files, and the seeds with their check value of a real snapshot.
+/// The path of the files, and the seeds of a real snapshot.
 static REAL: LazyLock<(PathBuf, Vec<u8>)> = LazyLock::new(|| {
     let path = std::env::temp_dir().join(format!("tollgate-fuzz-{}", std::process::id()));
     Limiter::new(limits()).snapshot(&path).expect("a file");

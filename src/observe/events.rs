@@ -9,7 +9,8 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limits::{IdFormat, decode};
 use crate::store::Swept;
-use crate::store::key::LimitIndex;
+use crate::store::hash::{HashKeys, hash, new_keys};
+use crate::store::key::{KeyRef, LimitIndex};
 use crate::util::escape::shown;
 use crate::util::sync::{Figure, Ordering};
 
@@ -107,7 +108,7 @@ pub(crate) struct Denials {
     logged: Box<[Figure]>,
     /// The hour, and in the lower 32 bits the number of entries of that hour.
     count: Figure,
-    hasher: ahash::RandomState,
+    hash_keys: HashKeys,
 }
 
 impl Denials {
@@ -124,21 +125,21 @@ impl Denials {
             others: Figure::new(0),
             logged: (0..Self::ENTRIES).map(|_| Figure::new(0)).collect(),
             count: Figure::new(0),
-            hasher: ahash::RandomState::new(),
+            hash_keys: new_keys(),
         }
     }
 
     pub(crate) fn log(&self, key: LoggedKey<'_>, decision: &Decision, now_ns: u64) {
-        if self.should_log(key.limit.0, key.id, now_ns) {
+        if self.should_log(KeyRef { limit: key.limit, id: key.id }, now_ns) {
             key.log(decision.retry_in(), "denied");
         }
     }
 
-    fn should_log(&self, limit: u32, id: &[u8], now_ns: u64) -> bool {
+    fn should_log(&self, key: KeyRef<'_>, now_ns: u64) -> bool {
         // From 1, because 0 is an entry that was never used. The numbers repeat after seven years.
         let hours = (1 << Self::HOUR_BITS) - 1;
         let hour = (now_ns / Self::HOUR_NS) % hours + 1;
-        let hash = self.hasher.hash_one((limit, id));
+        let [hash, _] = hash(&self.hash_keys, key);
         self.is_first(hash, hour) || {
             // Relaxed: only the count itself matters, and each thread gets another number.
             self.others.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
@@ -193,13 +194,17 @@ impl Denials {
 mod tests {
     use super::*;
 
+    fn key(limit: u32, id: &[u8]) -> KeyRef<'_> {
+        KeyRef { limit: LimitIndex(limit), id }
+    }
+
     #[test]
     fn each_hour_logs_first_denial_and_some_others() {
         let denials = Denials::new(3);
-        let logged = |id: &[u8], now_ns| denials.should_log(7, id, now_ns);
+        let logged = |id: &[u8], now_ns| denials.should_log(key(7, id), now_ns);
         assert!(logged(b"x", 1), "the first denial");
         assert_eq!((0..9).filter(|_| logged(b"x", 1)).count(), 3, "one in three of the others");
-        assert!(denials.should_log(8, b"x", 1), "the first denial by another limit");
+        assert!(denials.should_log(key(8, b"x"), 1), "the first denial by another limit");
         let of_three = (0..3).filter(|_| logged(b"x", Denials::HOUR_NS - 1)).count();
         assert_eq!(of_three, 1);
         assert!(logged(b"x", Denials::HOUR_NS) && logged(b"y", Denials::HOUR_NS));
@@ -211,7 +216,7 @@ mod tests {
         let denials = Denials::new(1000);
         for hour in 0..3 {
             let at = hour * Denials::HOUR_NS;
-            let logged = |id: &u32| denials.should_log(0, &id.to_be_bytes(), at);
+            let logged = |id: &u32| denials.should_log(key(0, &id.to_be_bytes()), at);
             let max = Denials::MAX_KEYS as u32;
             assert_eq!((0..max).filter(logged).count(), max as usize, "each first denial");
             let others = (0..100_000).filter(logged).count();
@@ -222,9 +227,12 @@ mod tests {
     #[test]
     fn of_many_threads_one_logs_the_first_denial() {
         let denials = Denials::new(u32::MAX);
-        assert!(denials.should_log(1, b"", 1) && denials.should_log(1, b"", 1), "one other");
+        assert!(
+            denials.should_log(key(1, b""), 1) && denials.should_log(key(1, b""), 1),
+            "one other"
+        );
         let logged =
-            |_| (0..5000_u32).filter(|id| denials.should_log(0, &id.to_be_bytes(), 1)).count();
+            |_| (0..5000_u32).filter(|id| denials.should_log(key(0, &id.to_be_bytes()), 1)).count();
         let sum: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || logged(n))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()

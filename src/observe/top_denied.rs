@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::limits::Limits;
 use crate::limits::{IdFormat, decode};
+use crate::store::hash::{HashKeys, hash, new_keys};
 use crate::store::key::{KeyRef, LimitIndex};
 use crate::util::lock::Mutex;
 use crate::util::sync::{Figure, Ordering};
@@ -57,7 +58,7 @@ pub struct DeniedId {
 /// The list, and the number of denials that it missed.
 pub(crate) struct TopDenied {
     list: Mutex<List>,
-    hasher: ahash::RandomState,
+    hash_keys: HashKeys,
     missed: Figure,
 }
 
@@ -82,14 +83,14 @@ impl TopDenied {
     /// Makes an empty list of at most `max` entries.
     pub(crate) fn new(max: usize) -> TopDenied {
         let entries = Vec::with_capacity(max);
-        let hasher = ahash::RandomState::new();
-        TopDenied { list: Mutex::new(List { entries, max }), hasher, missed: Figure::new(0) }
+        let list = Mutex::new(List { entries, max });
+        TopDenied { list, hash_keys: new_keys(), missed: Figure::new(0) }
     }
 
     /// Counts a denial. Does not wait for a thread that has the list: then the denial counts as missed.
     pub(crate) fn feed(&self, key: KeyRef<'_>) {
         match self.list.try_lock() {
-            Some(mut list) => list.feed(self.hasher.hash_one(key), key),
+            Some(mut list) => list.feed(hash(&self.hash_keys, key)[0], key),
             None => {
                 // Relaxed: a figure for operators.
                 self.missed.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Defines the file format, which docs/internals/snapshot.md explains. All numbers are little-endian.
 //!
 //! ```text
-//! header      magic 8, version 4, engine 4, wall 8, now 8, seeds 64, check 16, sum 8
+//! header      magic 8, version 4, engine 4, wall 8, now 8, seeds 32, sum 8
 //! frame       kind 4, bytes 4, payload, sum 8
 //! limits      name, format, largest factor 8; in the order of their indices
 //! blocks      limit 4, until 8, id, has a reason 1, reason; right after the limits
@@ -13,11 +13,11 @@
 //!
 //! A text or an id is its length in 2 bytes, and its bytes.
 
-use crate::store::SeedBits;
+use crate::store::hash::HashKeys;
 
 pub(super) const MAGIC: [u8; 8] = *b"TOLLGATE";
 /// The only version that is written and read.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// The maximum size of a frame's payload.
 pub(super) const MAX_PAYLOAD: usize = 1 << 16;
@@ -83,15 +83,12 @@ pub(super) struct Header {
     /// The limiter's clock at the same time.
     pub(super) now_ns: u64,
     /// The seeds of the fingerprints; zeros in a file with ids.
-    pub(super) seeds: SeedBits,
-    /// A digest of fingerprints of fixed ids by these seeds; zeros in a file with ids. It shows whether a program computes
-    /// the same fingerprints.
-    pub(super) check: [u64; 2],
+    pub(super) seeds: HashKeys,
 }
 
 impl Header {
     /// The size of the header, with magic, version and sum.
-    pub(super) const BYTES: usize = 8 + 4 + 4 + 8 + 8 + 64 + 16 + 8;
+    pub(super) const BYTES: usize = 8 + 4 + 4 + 8 + 8 + 32 + 8;
     /// The size of the part between the version and the sum.
     const REST_BYTES: usize = Header::BYTES - 8 - 4 - 8;
 
@@ -99,7 +96,7 @@ impl Header {
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
         out.extend((self.keys as u32).to_le_bytes());
-        let numbers = [self.wall_ns, self.now_ns].into_iter().chain(self.seeds).chain(self.check);
+        let numbers = [self.wall_ns, self.now_ns].into_iter().chain(self.seeds);
         numbers.for_each(|number| out.extend(number.to_le_bytes()));
     }
 
@@ -108,7 +105,7 @@ impl Header {
         let mut fields = Payload(rest);
         let keys = Keys::from_number(fields.u32()?)?;
         let [wall_ns, now_ns] = fields.u64s()?;
-        Some(Header { keys, wall_ns, now_ns, seeds: fields.u64s()?, check: fields.u64s()? })
+        Some(Header { keys, wall_ns, now_ns, seeds: fields.u64s()? })
     }
 }
 
@@ -212,13 +209,8 @@ mod tests {
 
     #[test]
     fn a_header_reads_back() {
-        let header = Header {
-            keys: Keys::Fingerprints,
-            wall_ns: 1,
-            now_ns: 2,
-            seeds: [3, 4, 5, 6, 7, 8, 9, 10],
-            check: [11, 12],
-        };
+        let header =
+            Header { keys: Keys::Fingerprints, wall_ns: 1, now_ns: 2, seeds: [3, 4, 5, 6] };
         let mut bytes = Vec::new();
         header.write(&mut bytes);
         assert_eq!(bytes.len() + 8, Header::BYTES);

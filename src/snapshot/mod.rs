@@ -214,9 +214,8 @@ impl Limiter {
     /// ends late by at most its length, and a drip comes late by at most its period.)
     ///
     /// **Engines**: a file of `Engine::Exact` can be restored into either engine. A file
-    /// of [`Engine::LockFree`](crate::options::Engine::LockFree) has no ids. It can be restored into that engine only, by
-    /// a program in which ahash computes the same hashes. Another version of ahash or another kind of processor may
-    /// compute others.
+    /// of [`Engine::LockFree`](crate::options::Engine::LockFree) has no ids. It can be restored into that engine only,
+    /// on any kind of processor.
     ///
     /// **Memory**: the table takes as much as for the same number of buckets in any limiter: with `Engine::LockFree` 43 to
     /// 92 bytes a bucket, which is 1.5 to 3.3 times the file; with `Engine::Exact` up to 100 bytes and the id. A restore

@@ -60,21 +60,15 @@ pub(super) fn restore(
 
 /// Makes a store for the keys of the file. Fingerprints need a store with the seeds of the old one.
 fn store_for(header: &Header, options: &LimiterOptions) -> Result<Store, ReadError> {
-    let refused = |text: &str| Err(ReadError::At(12, text.into()));
     match (header.keys, options.engine) {
         (Keys::Ids, _) => Ok(Store::new(options.engine, options.size())),
         #[cfg(feature = "exact")]
-        (Keys::Fingerprints, Engine::Exact) => {
-            refused("the file has fingerprints, not ids: Engine::LockFree is allowed")
-        }
+        (Keys::Fingerprints, Engine::Exact) => Err(ReadError::At(
+            12,
+            "the file has fingerprints, not ids: Engine::LockFree is allowed".into(),
+        )),
         (Keys::Fingerprints, Engine::LockFree) => {
-            let store = Store::from_seeds(options.size(), header.seeds);
-            if store.seeds() != Some((header.seeds, header.check)) {
-                return refused(
-                    "the fingerprints are of another hash function: only a program with the same version of ahash, on a processor with the same instructions for it, can read them",
-                );
-            }
-            Ok(store)
+            Ok(Store::from_seeds(options.size(), header.seeds))
         }
     }
 }

@@ -38,13 +38,7 @@ mod tests {
     use crate::snapshot::format::Keys;
 
     fn times(at_ns: u64, then_ns: u64, wall_ns: u64) -> (u64, u64, u64) {
-        let header = Header {
-            keys: Keys::Ids,
-            wall_ns: then_ns,
-            now_ns: at_ns,
-            seeds: [0; 8],
-            check: [0; 2],
-        };
+        let header = Header { keys: Keys::Ids, wall_ns: then_ns, now_ns: at_ns, seeds: [0; 4] };
         let times = Times::new(&header, wall_ns);
         assert_eq!(times.by_ns % NS_PER_MS, 0);
         assert_eq!(times.now_ns + times.by_ns, times.at_ns + times.elapsed_ns);

@@ -26,8 +26,7 @@ pub(super) fn write<W: Write>(
     let wall_ns = wall_ns();
     let seeds = inner.store.seeds();
     let keys = if seeds.is_some() { Keys::Fingerprints } else { Keys::Ids };
-    let (seeds, check) = seeds.unwrap_or_default();
-    let header = Header { keys, wall_ns, now_ns, seeds, check };
+    let header = Header { keys, wall_ns, now_ns, seeds: seeds.unwrap_or_default() };
     let limits = SnapshotLimits::read(inner, now_ns);
     let frames = FrameWriter::begin(&header, BufWriter::with_capacity(2 * MAX_PAYLOAD, to))?;
     let mut writer = Writer {

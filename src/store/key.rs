@@ -165,7 +165,7 @@ impl LimitTag {
 }
 
 /// A borrowed key, made on the stack for one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyRef<'a> {
     pub(crate) limit: LimitIndex,
     pub(crate) id: &'a [u8],
@@ -187,28 +187,6 @@ impl KeyRef<'_> {
                 a_first == b_first && a_last == b_last
             }
             _ => a == b,
-        }
-    }
-}
-
-impl Hash for KeyRef<'_> {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // Keys of different limits or lengths may collide here, because the exact store compares whole keys. An id of 8
-        // bytes is hashed as one word, an id of 9 to 16 bytes as two words that may overlap.
-        let limit = u64::from(self.limit.0).rotate_left(32);
-        match (self.id.first_chunk::<8>(), self.id.last_chunk::<8>()) {
-            (Some(number), _) if self.id.len() == 8 => {
-                state.write_u64(u64::from_ne_bytes(*number) ^ limit);
-            }
-            (Some(first), Some(last)) if self.id.len() <= 16 => {
-                state.write_u64(u64::from_ne_bytes(*first));
-                state.write_u64(u64::from_ne_bytes(*last) ^ limit);
-            }
-            _ => {
-                state.write(self.id);
-                state.write_u64(limit);
-            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod exact;
 #[cfg(not(feature = "exact"))]
 #[path = "no_exact.rs"]
 mod exact;
+pub(crate) mod hash;
 pub(crate) mod key;
 mod next_room;
 #[cfg(feature = "snapshot")]
@@ -15,8 +16,6 @@ pub(crate) mod table;
 
 #[cfg(feature = "snapshot")]
 pub(crate) use persist::{PersistedCell, PersistedKey};
-#[cfg(feature = "snapshot")]
-pub(crate) use table::SeedBits;
 pub(crate) use table::{
     AccountBits, Fingerprint, Guard, Home, Known, Published, ReplacedBins, Table, pin, pin_briefly,
     read,

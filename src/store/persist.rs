@@ -1,7 +1,8 @@
 //! Reads a store's words for a snapshot, and makes the store that a snapshot is restored to.
 
+use crate::store::hash::HashKeys;
 use crate::store::key::{Key, LimitTag};
-use crate::store::{CellKey, Fingerprint, Rules, SeedBits, Store, StoreSize, Table};
+use crate::store::{CellKey, Fingerprint, Rules, Store, StoreSize, Table};
 
 /// A bucket that is not full: its key, its limit tag and its word.
 pub(crate) struct PersistedCell {
@@ -20,14 +21,14 @@ pub(crate) enum PersistedKey {
 
 impl Store {
     /// Makes a lock-free store that hashes keys with another store's seeds.
-    pub(crate) fn from_seeds(size: StoreSize, seeds: SeedBits) -> Store {
+    pub(crate) fn from_seeds(size: StoreSize, seeds: HashKeys) -> Store {
         Store::LockFree(Table::from_seeds(size, seeds))
     }
 
-    /// Returns the seeds of the fingerprints, and a check value that they produce. `None`: the store keeps the keys.
-    pub(crate) fn seeds(&self) -> Option<(SeedBits, [u64; 2])> {
+    /// Returns the seeds of the fingerprints. `None`: the store keeps the keys.
+    pub(crate) fn seeds(&self) -> Option<HashKeys> {
         match self {
-            Store::LockFree(table) => Some((table.seeds(), table.check())),
+            Store::LockFree(table) => Some(table.seeds()),
             Store::Exact(_) => None,
         }
     }

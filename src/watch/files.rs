@@ -1,5 +1,6 @@
 //! Reads the limits file and the overrides file as one unit.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -9,7 +10,7 @@ pub(super) struct Files {
     /// The limits file and, if there is one, the overrides file.
     paths: Vec<PathBuf>,
     /// Seeded for this process, so that no writer of the files can construct a collision.
-    hasher: ahash::RandomState,
+    hasher: RandomState,
 }
 
 /// The content of the files, read one after the other.
@@ -31,7 +32,7 @@ pub(super) struct Version {
 impl Files {
     pub(super) fn new(limits: &Path, overrides: Option<&Path>) -> Files {
         let paths = [Some(limits), overrides].into_iter().flatten().map(Path::to_owned).collect();
-        Files { paths, hasher: ahash::RandomState::new() }
+        Files { paths, hasher: RandomState::new() }
     }
 
     pub(super) fn paths(&self) -> &[PathBuf] {

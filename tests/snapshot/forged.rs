@@ -25,11 +25,11 @@ impl File {
     /// Begins a file with ids, which needs no seeds.
     pub(crate) fn begin() -> File {
         let mut bytes = b"TOLLGATE".to_vec();
-        bytes.extend(2_u32.to_le_bytes());
+        bytes.extend(3_u32.to_le_bytes());
         bytes.extend(2_u32.to_le_bytes());
         bytes.extend(0_u64.to_le_bytes());
         bytes.extend(1_u64.to_le_bytes());
-        bytes.extend([0; 80]);
+        bytes.extend([0; 32]);
         let sum = sum(0, &bytes);
         bytes.extend(sum.to_le_bytes());
         File { bytes, sum }

@@ -1,10 +1,9 @@
 //! Defines the place of a caller that waits.
 
+use std::hash::{BuildHasher, RandomState};
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-
-use ahash::RandomState;
 
 use crate::limiter::reserve::claim::Claim;
 use crate::limiter::reserve::receipt::Receipt;

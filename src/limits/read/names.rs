@@ -34,9 +34,9 @@ pub(crate) struct ReadOptions {
 
 pub(crate) struct Names {
     algorithms: CustomAlgorithms,
-    known: HashMap<Box<str>, KnownLimit, ahash::RandomState>,
+    known: HashMap<Box<str>, KnownLimit>,
     /// The custom algorithms that defaults name, and at_most: a default that is switched off or at fault sets none in the registry.
-    declared: HashMap<Box<str>, FileAlgorithm, ahash::RandomState>,
+    declared: HashMap<Box<str>, FileAlgorithm>,
     /// Names with a faulty declaration. Their overrides are not at fault.
     faulty: HashSet<Box<str>>,
     /// Whether declarations may be missing, because a file was not read to its end.

@@ -72,7 +72,7 @@ pub use warnings::{Warning, WarningKind, Warnings};
 #[derive(Clone, Debug)]
 pub struct Limits {
     entries: Vec<Entry>,
-    by_name: HashMap<Box<str>, LimitIndex, ahash::RandomState>,
+    by_name: HashMap<Box<str>, LimitIndex>,
     /// Whether every limit is of gcra, whose word tells without the limit whether the bucket is full.
     is_gcra: bool,
     /// Whether any override ends at some time.
@@ -109,7 +109,7 @@ pub(crate) struct Entry {
     /// from the default to an override.
     pub(crate) algorithm: Option<&'static str>,
     /// By id in normal form.
-    overrides: HashMap<OwnedId, Override, ahash::RandomState>,
+    overrides: HashMap<OwnedId, Override>,
     /// The terms that overrides point to: a file gives many ids the same terms.
     terms: Vec<OverrideTerms>,
     /// For each of `terms`, when it ends in ns since the clock's origin; empty if none ends.
@@ -124,7 +124,7 @@ pub(crate) struct Entry {
     /// override has an end.
     pub(crate) unchanged_since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
-    notes: HashMap<OwnedId, Arc<Note>, ahash::RandomState>,
+    notes: HashMap<OwnedId, Arc<Note>>,
     /// The networks among `overrides`, if there are any. The limit's calls then take the slow path.
     networks: Option<Box<Networks>>,
     /// Of the hidden limit of a network: the limit whose override it is.

@@ -40,7 +40,7 @@ pub(super) struct Networks {
     v4_lengths: u128,
     v6_lengths: u128,
     /// The limit of each network. A network that lifts the limit has none.
-    limits: HashMap<OwnedId, LimitIndex, ahash::RandomState>,
+    limits: HashMap<OwnedId, LimitIndex>,
 }
 
 /// The limit whose override a network's limit is.

@@ -9,9 +9,9 @@
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, RwLock};
 
-use ahash::RandomState;
 use smallvec::{SmallVec, smallvec};
 
 use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};

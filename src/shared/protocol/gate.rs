@@ -19,10 +19,10 @@
 //! beside those of other calls. The number of their places halves when an answer to one of them takes longer than a spend may, or
 //! a spend beside them is late. It grows slowly.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ahash::RandomState;
 use smallvec::{SmallVec, smallvec};
 
 use crate::util::sync::{Figure, FigureUsize, Ordering};

@@ -3,12 +3,12 @@
 mod keep;
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ahash::RandomState;
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;

@@ -7,11 +7,10 @@ pub(crate) mod shelf;
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use ahash::RandomState;
-
 use crate::store::capacity::Reservations;
 use crate::store::exact::shelf::{Shelf, Tagged};
-use crate::store::key::{Key, KeyRef, LimitTag};
+use crate::store::hash::{HashKeys, hash, new_keys};
+use crate::store::key::{Key, KeyRef, LimitIndex, LimitTag};
 use crate::store::next_room::NextRoom;
 use crate::store::{
     Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, StoreSize, Swept, UpdateError,
@@ -25,7 +24,7 @@ pub(crate) struct Exact {
     shelves: [Shelf; SHELVES],
     /// For each shelf the newest generation of limits that any of its cells is under.
     generations: [AtomicU64; SHELVES],
-    hasher: RandomState,
+    hash_keys: HashKeys,
     /// See [`Store::floor_ns`](crate::store::Store::floor_ns).
     floor_ns: AtomicU64,
     /// The shelf that the next step of a sweep begins with.
@@ -50,13 +49,13 @@ const SHELVES: usize = if cfg!(tollgate_loom) { 1 } else { 32 };
 
 impl Exact {
     pub(crate) fn new(StoreSize { max_keys, reserved }: StoreSize) -> Exact {
-        let hasher = RandomState::new();
+        let hash_keys = new_keys();
         Exact {
             shelves: std::array::from_fn(|_| {
-                Shelf::new(hasher.clone(), reserved.min(max_keys) / SHELVES)
+                Shelf::new(KeyHashers(hash_keys), reserved.min(max_keys) / SHELVES)
             }),
             generations: std::array::from_fn(|_| AtomicU64::new(0)),
-            hasher,
+            hash_keys,
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
             dropped: Figure::new(0),
@@ -66,11 +65,49 @@ impl Exact {
     }
 
     #[inline]
-    #[allow(clippy::manual_hash_one, reason = "ahash's `hash_one` is not inlined")]
     pub(crate) fn hash(&self, key: KeyRef<'_>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        key.hash(&mut hasher);
-        hasher.finish()
+        hash(&self.hash_keys, key)[1]
+    }
+}
+
+/// Hashes keys for a `DashMap`, which asks for them when it moves its entries.
+#[derive(Clone)]
+pub(crate) struct KeyHashers(HashKeys);
+
+impl BuildHasher for KeyHashers {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher { hash_keys: self.0, limit: LimitIndex(0), hash: 0 }
+    }
+}
+
+/// Hashes one [`Key`]: first its limit, then its id.
+pub(crate) struct KeyHasher {
+    hash_keys: HashKeys,
+    limit: LimitIndex,
+    hash: u64,
+}
+
+impl Hasher for KeyHasher {
+    fn write_u32(&mut self, limit: u32) {
+        self.limit = LimitIndex(limit);
+    }
+
+    fn write(&mut self, id: &[u8]) {
+        [_, self.hash] = hash(&self.hash_keys, KeyRef { limit: self.limit, id });
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let KeyRef { limit, id } = self.as_ref();
+        state.write_u32(limit.0);
+        state.write(id);
     }
 }
 

@@ -1,7 +1,6 @@
 //! A shelf: the part of the exact store that a sweep looks at in one go. It is a `DashMap`, or its stand-in under loom.
 
-use std::hash::{Hash, Hasher};
-
+use super::KeyHashers;
 use crate::store::cell::Cell;
 use crate::store::key::{Key, KeyRef, LimitTag};
 
@@ -25,13 +24,6 @@ impl Tagged {
     }
 }
 
-impl Hash for Key {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_ref().hash(state);
-    }
-}
-
 #[cfg(not(tollgate_loom))]
 pub(crate) use dash::Shelf;
 #[cfg(tollgate_loom)]
@@ -41,14 +33,15 @@ pub(crate) use modelled::Shelf;
 mod dash {
     use crate::util::sync::{AtomicUsize, Ordering};
 
-    use ahash::RandomState;
+    use std::hash::BuildHasher;
+
     use dashmap::{DashMap, SharedValue};
 
     use super::*;
 
     /// A `DashMap` with two shards, the minimum.
     pub(crate) struct Shelf {
-        map: DashMap<Key, Tagged, RandomState>,
+        map: DashMap<Key, Tagged, KeyHashers>,
         /// The heap bytes of keys that are too long to be stored inline.
         heap_bytes: AtomicUsize,
     }
@@ -61,7 +54,7 @@ mod dash {
 
     impl Shelf {
         /// Makes a shelf with room for this number of keys, if the system has the memory.
-        pub(crate) fn new(hasher: RandomState, keys: usize) -> Shelf {
+        pub(crate) fn new(hasher: KeyHashers, keys: usize) -> Shelf {
             const SHARDS: usize = 2;
             let mut map = DashMap::with_hasher_and_shard_amount(hasher, SHARDS);
             // Reserves as much for each shard. Without the memory the map grows as without a reserve.
@@ -163,7 +156,6 @@ mod dash {
 
 #[cfg(tollgate_loom)]
 mod modelled {
-    use ahash::RandomState;
     use loom::sync::RwLock;
 
     use super::*;
@@ -175,7 +167,7 @@ mod modelled {
     pub(crate) struct Shelf(RwLock<Vec<(Key, Tagged)>>);
 
     impl Shelf {
-        pub(crate) fn new(_: RandomState, _: usize) -> Shelf {
+        pub(crate) fn new(_: KeyHashers, _: usize) -> Shelf {
             Shelf(RwLock::new(Vec::new()))
         }
 

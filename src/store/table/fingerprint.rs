@@ -1,15 +1,10 @@
 //! Fingerprints: the 126-bit keyed hashes that the table stores in place of keys.
 
-use std::hash::{BuildHasher, Hasher};
-
-use ahash::RandomState;
-
-#[cfg(feature = "snapshot")]
-use crate::store::key::LimitIndex;
-use crate::store::key::{KeyRef, Stamp};
+use crate::store::hash::{HashKeys, hash, new_keys};
+use crate::store::key::KeyRef;
 
 /// 126 keyed hash bits of a key. Two of n keys have the same fingerprint with a probability of n^2
-/// / 2^127: 6e-23 for 100 million keys.
+/// / 2^127: 6e-23 for 100 million keys; if an attacker chooses them, about n^2 / 2^124 (`store/hash.rs`).
 ///
 /// In the fingerprint of a composite id, 50 bits are a hash of the account alone, so that a cell
 /// tells its account. Two of n ids of one account collide with a probability of n^2 / 2^77: 1e-10
@@ -66,58 +61,22 @@ pub(crate) struct AccountBits {
 const SET: u64 = 0b10;
 const _: () = assert!(super::slot::CLOSED & SET == 0 && super::slot::POISONED & SET == 0);
 
-/// The random seeds of one table, for two independent hash functions.
-pub(super) struct Seeds {
-    lo: RandomState,
-    hi: RandomState,
-    /// The bits of both seeds, for snapshots. Boxed, to stay off the cache lines that every call
-    /// reads.
-    #[cfg_attr(not(feature = "snapshot"), expect(dead_code, reason = "only snapshots have it"))]
-    bits: Box<SeedBits>,
-}
-
-/// The random bits from which [`Seeds`] are made.
-pub(crate) type SeedBits = [u64; 8];
+/// The random seeds of one table: the keys of its hash function.
+pub(super) struct Seeds(HashKeys);
 
 impl Seeds {
     pub(super) fn new() -> Seeds {
-        if cfg!(tollgate_loom) {
-            // All executions of a model must be the same.
-            return Seeds::from_bits([1, 2, 3, 4, 5, 2, 3, 4]);
-        }
-        // std's hasher has random keys from the system.
-        let random = std::hash::RandomState::new();
-        Seeds::from_bits(std::array::from_fn(|at| random.hash_one(at)))
+        Seeds(new_keys())
     }
 
-    pub(super) fn from_bits(bits: SeedBits) -> Seeds {
-        let [a, b, c, d, e, f, g, h] = bits;
-        Seeds {
-            lo: RandomState::with_seeds(a, b, c, d),
-            hi: RandomState::with_seeds(e, f, g, h),
-            bits: Box::new(bits),
-        }
+    #[cfg(any(feature = "snapshot", test))]
+    pub(super) fn from_bits(bits: HashKeys) -> Seeds {
+        Seeds(bits)
     }
 
     #[cfg(feature = "snapshot")]
-    pub(super) fn bits(&self) -> SeedBits {
-        *self.bits
-    }
-
-    /// Returns a check value: two programs with the same seeds and the same value compute the same
-    /// fingerprints. ahash may compute others in another version, or with other instructions of the
-    /// processor.
-    #[cfg(feature = "snapshot")]
-    pub(super) fn check(&self) -> [u64; 2] {
-        /// Lengths for each way to hash an id. ahash changes its way at 8, 16 and 64 bytes.
-        const LENGTHS: [usize; 7] = [0, 3, 8, 12, 16, 40, 100];
-        let id: [u8; 100] = std::array::from_fn(|at| at as u8);
-        LENGTHS.iter().fold([0; 2], |[lo, hi], &len| {
-            let key = KeyRef { limit: LimitIndex(7), id: &id[..len] };
-            // Composite, so that the value also covers how a program mixes in the account.
-            let fingerprint = self.composite(key, &id[..len / 2]);
-            [lo.rotate_left(9) ^ fingerprint.lo, hi.rotate_left(9) ^ fingerprint.hi]
-        })
+    pub(super) fn bits(&self) -> HashKeys {
+        self.0
     }
 
     /// Returns the fingerprint of a composite key, with the bits of its account.
@@ -126,79 +85,11 @@ impl Seeds {
         self.fingerprint(key).with_account(account)
     }
 
-    /// Hashes the limit, the length and all bytes of a key with both functions.
+    /// Hashes the limit, the length and all bytes of a key.
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
-        match PackedKey::new(key) {
-            Some(packed) => {
-                Fingerprint::new(hash_packed(&self.lo, packed), hash_packed(&self.hi, packed))
-            }
-            None => match key.id.first_chunk() {
-                Some(octets) if key.id.len() == ADDRESS_BYTES => {
-                    self.of_address(key.limit.0, octets)
-                }
-                _ => self.of_long(key.limit.0, key.id),
-            },
-        }
-    }
-
-    /// Does what [`of_long`](Self::of_long) does, without a loop and a call.
-    #[inline(always)]
-    fn of_address(&self, limit: u32, id: &[u8; ADDRESS_BYTES]) -> Fingerprint {
-        Fingerprint::new(hash_bytes(&self.lo, limit, id), hash_bytes(&self.hi, limit, id))
-    }
-
-    #[inline(never)]
-    fn of_long(&self, limit: u32, id: &[u8]) -> Fingerprint {
-        Fingerprint::new(hash_bytes(&self.lo, limit, id), hash_bytes(&self.hi, limit, id))
-    }
-}
-
-#[inline(always)]
-#[allow(clippy::manual_hash_one, reason = "ahash does not inline its own")]
-fn hash_packed(seeds: &RandomState, packed: PackedKey) -> u64 {
-    let mut hasher = seeds.build_hasher();
-    hasher.write_u128(packed.0);
-    hasher.finish()
-}
-
-/// The bytes of an IPv6 address.
-const ADDRESS_BYTES: usize = 16;
-
-#[inline(always)]
-fn hash_bytes(seeds: &RandomState, limit: u32, id: &[u8]) -> u64 {
-    let mut hasher = seeds.build_hasher();
-    hasher.write(id);
-    hasher.write_u128((id.len() as u128) << 32 | u128::from(limit));
-    hasher.finish()
-}
-
-/// A key with an id of at most 12 bytes as one number. From the lowest byte on: twelve bytes for
-/// the id, of which some may be there twice, three for the limit, and one for the id's length.
-#[derive(Clone, Copy)]
-struct PackedKey(u128);
-
-const _: () = assert!(Stamp::MAX_LIMITS <= 1 << 24, "a limit's index has three bytes");
-
-impl PackedKey {
-    const MAX_LEN: usize = 12;
-
-    /// Packs a key. `None` if the id is too long.
-    #[inline(always)]
-    fn new(key: KeyRef<'_>) -> Option<PackedKey> {
-        let id = key.id;
-        if id.len() > PackedKey::MAX_LEN {
-            return None;
-        }
-        // The last bytes may overlap the first. The length tells how far.
-        let bytes = if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
-            u128::from(u64::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << 64
-        } else if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
-            u128::from(u32::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << 32
-        } else {
-            id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u128::from(byte))
-        };
-        Some(PackedKey(bytes | u128::from(key.limit.0) << 96 | (id.len() as u128) << 120))
+        let [lo, hi] = hash(&self.0, key);
+        Fingerprint::new(lo, hi)
     }
 }
 
@@ -307,37 +198,13 @@ mod tests {
     fn seeds_are_random_and_can_be_restored() {
         let (one, other) = (Seeds::new(), Seeds::new());
         let again = Seeds::from_bits(one.bits());
-        assert_eq!(again.check(), one.check());
-        assert_ne!(other.check(), one.check());
+        assert_eq!(again.bits(), one.bits());
         for len in 0..200 {
             let key = KeyRef { limit: LimitIndex(3), id: &[9; 200][..len] };
             assert_eq!(again.fingerprint(key), one.fingerprint(key), "length {len}");
         }
         let distinct: HashSet<u64> = one.bits().into_iter().chain(other.bits()).collect();
-        assert_eq!(distinct.len(), 16);
-    }
-
-    #[test]
-    fn packing_loses_nothing() {
-        fn pack(limit: u32, id: &[u8]) -> Option<PackedKey> {
-            PackedKey::new(KeyRef { limit: LimitIndex(limit), id })
-        }
-        for len in 0..=12_usize {
-            let id: Vec<u8> = (1..=len as u8).collect();
-            let bytes = pack(0x00a1_b2c3, &id).unwrap().0.to_le_bytes();
-            // The first eight or four bytes, then the last four if there are more.
-            let (first, end) = match len {
-                8.. => (8, 12),
-                4.. => (4, 8),
-                _ => (len, len),
-            };
-            assert_eq!(bytes[..first], id[..first], "length {len}");
-            assert_eq!(bytes[first..end], id[len - (end - first)..], "length {len}");
-            assert!(bytes[end..12].iter().all(|&byte| byte == 0), "length {len}");
-            assert_eq!(bytes[12..15], [0xc3, 0xb2, 0xa1]);
-            assert_eq!(usize::from(bytes[15]), len);
-        }
-        assert!(pack(0, &[0; 13]).is_none());
+        assert_eq!(distinct.len(), 8);
     }
 
     #[test]
@@ -360,6 +227,52 @@ mod tests {
             assert!(fingerprint.shard(768) < 768);
             assert_eq!(fingerprint.home(1), 0);
             assert!(fingerprint.home(3) < 8 && fingerprint.home(3).is_multiple_of(2));
+        }
+    }
+
+    // A hash that is not even makes long searches in few lines of the table.
+    #[test]
+    fn ids_that_are_alike_are_spread_evenly() {
+        const IDS: usize = 1 << 14;
+        type Make = fn(u64) -> Vec<u8>;
+        let kinds: [(&str, Make); 7] = [
+            ("numbers", |n| n.to_be_bytes().to_vec()),
+            ("far numbers", |n| (n << 40).to_be_bytes().to_vec()),
+            ("texts", |n| format!("client-{n}").into_bytes()),
+            ("long texts", |n| format!("/a/path/of/more/than/two/blocks/{n:06}/end").into_bytes()),
+            ("IPv4", |n| (0x0a00_0000 + n as u32).to_be_bytes().to_vec()),
+            ("IPv6 networks", |n| {
+                ((0x2001_0db8 << 96) | u128::from(n) << 64).to_be_bytes().to_vec()
+            }),
+            ("UUIDs", |n| format!("018f3c1e-{n:04x}-7cc0-98c4-dc0c0c07398f").into_bytes()),
+        ];
+        for (kind, make) in kinds {
+            for seed in 0..8_u64 {
+                let keys = [1, 2, 3, 4]
+                    .map(|at| (seed * 4 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+                let seeds = Seeds::from_bits(keys);
+                let all: Vec<Fingerprint> = (0..IDS as u64)
+                    .map(|n| seeds.fingerprint(KeyRef { limit: LimitIndex(3), id: &make(n) }))
+                    .collect();
+                let distinct: HashSet<_> = all.iter().collect();
+                assert_eq!(distinct.len(), IDS, "{kind}");
+                let pairs_in_one = |bin: &dyn Fn(&Fingerprint) -> usize, bins: usize| {
+                    let mut counts = vec![0_u64; bins];
+                    all.iter().for_each(|fingerprint| counts[bin(fingerprint)] += 1);
+                    counts.iter().map(|count| count * count.saturating_sub(1) / 2).sum::<u64>()
+                };
+                for (part, pairs, bins) in [
+                    ("home", pairs_in_one(&|it| it.home(14) / 2, 1 << 13), 1 << 13),
+                    ("shard", pairs_in_one(&|it| it.shard(768), 768), 768),
+                    ("bits", pairs_in_one(&|it| it.bits() as usize % 4_096, 4_096), 4_096),
+                ] {
+                    let random = IDS as u64 * (IDS as u64 - 1) / 2 / bins;
+                    assert!(
+                        pairs < random * 11 / 10,
+                        "{kind}, seed {seed}: {pairs} pairs of ids have one {part}, {random} by chance"
+                    );
+                }
+            }
         }
     }
 }

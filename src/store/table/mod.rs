@@ -35,8 +35,6 @@ mod slot;
 mod stack;
 mod sweep;
 pub(crate) use epoch::{Guard, pin, pin_briefly, read};
-#[cfg(feature = "snapshot")]
-pub(crate) use fingerprint::SeedBits;
 pub(crate) use fingerprint::{AccountBits, Fingerprint};
 pub(crate) use published::{Published, ReplacedBins};
 

@@ -3,34 +3,27 @@
 
 use std::collections::HashSet;
 
-use ahash::RandomState;
-
 use super::epoch::pin;
-use super::fingerprint::{Fingerprint, SeedBits, Seeds};
+use super::fingerprint::{Fingerprint, Seeds};
 use super::segment::{Lookup, Segment, claims_to_grow, slots_of};
 use super::shard::{Shard, ShardView};
 use super::slot::{Slot, SlotContents};
 use super::{Guard, Rules, Table};
 use crate::store::StoreSize;
 use crate::store::cell::Word;
+use crate::store::hash::HashKeys;
 use crate::store::key::LimitTag;
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
 impl Table {
     /// Makes a table with the seeds of another.
-    pub(crate) fn from_seeds(size: StoreSize, bits: SeedBits) -> Table {
+    pub(crate) fn from_seeds(size: StoreSize, bits: HashKeys) -> Table {
         Table::with_seeds(size, Seeds::from_bits(bits))
     }
 
-    pub(crate) fn seeds(&self) -> SeedBits {
+    pub(crate) fn seeds(&self) -> HashKeys {
         self.seeds.bits()
-    }
-
-    /// Returns a check value of the seeds, which a snapshot stores. The program that restores the
-    /// snapshot compares it with its own, to learn whether it computes the same fingerprints.
-    pub(crate) fn check(&self) -> [u64; 2] {
-        self.seeds.check()
     }
 
     /// Returns the number of parts of a [`scan`](Table::scan).
@@ -57,7 +50,7 @@ impl Table {
         // The newest segment comes first. If a migration moves a word to a slot there that this
         // scan has passed, the scan still meets the key in the old segment: live, or frozen with
         // the word that moves.
-        let mut visited = HashSet::with_hasher(RandomState::default());
+        let mut visited = HashSet::new();
         for (fingerprint, slot, word) in words(newest) {
             visit(fingerprint, slot.tag(), word);
             if view.is_migrating() {
