@@ -106,7 +106,7 @@ async fn explain_now(
     member: StoreMember,
     cost: u64,
 ) -> Result<ExplainedCall, Error> {
-    let found = store.charge([member.clone()].into()).await?;
+    let found = store.charge_return([member.clone()].into()).await?;
     let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
     let bucket = read(&member.key, limit, text)
         .inspect_err(|error| store.count_unknown_text(error))?

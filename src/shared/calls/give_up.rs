@@ -211,7 +211,7 @@ async fn give_back(store: &dyn SharedStore, members: Vec<StoreMember>) -> Result
 async fn give_back_chunk(store: &dyn SharedStore, members: &[StoreMember]) -> Result<(), Error> {
     // A call that fails in one slot of a cluster may have taken leases back in another one. A lease must not go back twice.
     if !store.is_split(members) {
-        match store.charge(members.into()).await {
+        match store.charge_return(members.into()).await {
             // None of the members can deny.
             Ok(found) if found.denied.is_none() => return Ok(()),
             Err(error) if error.is_undecided() => return Err(error),
@@ -219,7 +219,7 @@ async fn give_back_chunk(store: &dyn SharedStore, members: &[StoreMember]) -> Re
             _ => {}
         }
     }
-    let calls = members.iter().map(|member| store.charge([member.clone()].into()));
+    let calls = members.iter().map(|member| store.charge_return([member.clone()].into()));
     first_error(calls.map(|call| async { call.await.map(drop) }).collect()).await
 }
 

@@ -51,7 +51,7 @@ async fn report(limiter: Limiter, store: Arc<dyn SharedStore>) {
 async fn charge(store: &dyn SharedStore, buckets: &[OwedBucket]) -> Result<(), Error> {
     let members: Arc<[StoreMember]> = buckets.iter().map(OwedBucket::member).collect();
     let is_split = store.is_split(&members);
-    let found = store.charge(members).await?;
+    let found = store.charge_return(members).await?;
     if is_split || found.denied.is_some() {
         // In several slots of a cluster, whose servers have answered; or a text is no bucket.
         charge_each(store, buckets).await;

@@ -42,6 +42,8 @@ const ANSWERS: usize = 8;
 const PARTS: usize = 256;
 /// The share of a part: one in this number.
 const SHARE: usize = 4;
+/// The calls of a part that may always be under way.
+const FEWEST_OF_PART: usize = 2;
 /// The calls that may be under way at once and make none late.
 const CROWD: usize = 8;
 /// The rounds of answers to returns after which one more may be under way.
@@ -146,7 +148,7 @@ impl Gate {
             let part = self.hasher.hash_one(key) as u8;
             // Two buckets of a batch in one part have one place.
             if !passed.parts.contains(&part) {
-                self.parts[usize::from(part)].enter(allowed / SHARE)?;
+                self.parts[usize::from(part)].enter((allowed / SHARE).max(FEWEST_OF_PART))?;
                 passed.parts.push(part);
             }
         }
@@ -208,8 +210,9 @@ impl Gate {
     }
 
     /// Notes that a call that began then, no return, had no answer in time. Those under way with it say the same, and count as one.
-    /// `answered`: the answers that came in its time, which is how many the server can give in time.
-    pub(crate) fn note_late(&self, began: Instant, answered: usize) {
+    /// `answered`: the answers that came in its time, which is how many the server can give in time; `None` if the call was not
+    /// sent, because this node has too many.
+    pub(crate) fn note_late(&self, began: Instant, answered: Option<usize>) {
         let began_us = began.saturating_duration_since(self.made).as_micros() as u64;
         if began_us < self.late_us.load(Ordering::Relaxed) {
             return;
@@ -218,10 +221,10 @@ impl Gate {
         let under_way = self.under_way.0.load(Ordering::Relaxed);
         let allowed = self.allowed.load(Ordering::Relaxed);
         if under_way > CROWD || allowed < self.most {
-            let fewer = allowed.min(under_way).min(answered) * 3 / 4;
+            let fewer = allowed.min(answered.unwrap_or(under_way)) * 3 / 4;
             self.allowed.store(fewer.max(FEWEST), Ordering::Relaxed);
         }
-        if answered > 0 {
+        if answered != Some(0) {
             self.narrow_returns(began_us);
         }
     }

@@ -57,6 +57,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Like `charge`, for a batch that admits nothing: it waits for a place, and longer for its answer.
+    fn charge_return(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
+        self.charge(members)
+    }
+
     /// Whether it has all its connections.
     fn is_connected(&self) -> bool {
         true
@@ -165,12 +170,6 @@ pub(crate) struct StoreMember {
 }
 
 impl StoreMember {
-    /// Whether the node only gives a lease back.
-    pub(crate) fn gives_lease_back(&self) -> bool {
-        let gives_back = |lease: LeaseRequest| lease.want == 0 && lease.end.is_some();
-        self.mode == SharedMode::SpendOnly && self.cost == 0 && self.lease.is_some_and(gives_back)
-    }
-
     /// Returns the limit without the call's factor.
     pub(crate) fn own_limit(&self) -> &Limit {
         self.unscaled.as_deref().unwrap_or(&self.limit)

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::{client_at, client_of, connect};
 use super::entrance::{Entrance, PlaceOfReturn};
-use super::fault::{Redirect, failure, store_error};
-use super::link::{FIRST_WAIT, LAST_WAIT, Link, with_jitter};
+use super::fault::{Redirect, failure, overload, store_error};
+use super::link::{FIRST_WAIT, LAST_WAIT, Link, TOO_LATE, with_jitter};
 use super::script::ScriptCall;
 use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
@@ -282,6 +282,9 @@ impl Cluster {
             };
             // The call may be the first one that is sent there.
             let _ = timeout_at(deadline, next.link.first_attempt()).await;
+            if Instant::now() >= deadline {
+                return Err(overload(&self.figures, &self.name, TOO_LATE));
+            }
             node = next;
         }
         Err(self.error("its nodes send a call to each other: slots are being moved"))

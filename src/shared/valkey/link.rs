@@ -33,6 +33,7 @@ const LATE: Duration = Duration::from_millis(2);
 /// The late calls behind which no other begins before the server has come to them: it has work enough, and would come to that call
 /// too late as well.
 const MOST_LATE: usize = 4;
+pub(super) const TOO_LATE: &str = "the call was too late, and was not sent";
 const LOST: &str = "the last connection was lost, a new one is being made";
 
 /// The result of a wait for an answer.
@@ -208,9 +209,8 @@ impl Link {
     ) -> Result<T, Refused> {
         let began = Instant::now();
         if began >= deadline {
-            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), usize::MAX);
-            let text = "the call was too late, and was not sent";
-            return Err(overload(&self.figures, &self.name, text).into());
+            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), None);
+            return Err(overload(&self.figures, &self.name, TOO_LATE).into());
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
@@ -225,13 +225,16 @@ impl Link {
             Waited::Answer(Err(error)) => return Err(self.failed(&error, (began, made))),
             Waited::Late | Waited::LateHere(_) => {}
         }
-        self.state.lock().late += 1;
-        self.late.notify_one();
         let within = deadline - began;
-        // Returns have longer, so one that is late says less about the number of calls.
-        if within <= self.answer_timeout {
-            let answered = self.entrance.gate.answers().wrapping_sub(before);
-            self.entrance.gate.note_late(began.into_std(), answered);
+        // If other servers took most of the call's time, as for a later step of a batch, that says nothing about this one.
+        if within >= self.answer_timeout / 2 {
+            self.state.lock().late += 1;
+            self.late.notify_one();
+            // Returns have longer, so one that is late says less about the number of calls.
+            if within <= self.answer_timeout {
+                let answered = self.entrance.gate.answers().wrapping_sub(before);
+                self.entrance.gate.note_late(began.into_std(), Some(answered));
+            }
         }
         let (fault, text) = match waited {
             Waited::LateHere(_) => {

@@ -121,18 +121,20 @@ struct Asker {
 }
 
 impl Asker {
-    /// Charges a batch. One that spends has its places in the gates already; one that gives leases back waits for one, as a change.
-    async fn charge(&self, members: &[StoreMember], called: Instant) -> Result<Found, Error> {
-        if !members.iter().all(StoreMember::gives_lease_back) {
-            return self.charge_now(members, called, Duration::ZERO).await;
-        }
-        let passed = self.servers.place(&members[0].key, called).await?;
+    /// Charges a batch that admits nothing: it waits for a place, as a change.
+    async fn charge_return(
+        &self,
+        members: &[StoreMember],
+        called: Instant,
+    ) -> Result<Found, Error> {
+        let key = members.first().map_or("", |member| &member.key);
+        let passed = self.servers.place(key, called).await?;
         let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
         passed.note_answer();
         Ok(found)
     }
 
-    /// `within`: the least time for the answer.
+    /// Charges a batch, which has its places in the gates already. `within`: the least time for the answer.
     async fn charge_now(
         &self,
         members: &[StoreMember],
@@ -215,7 +217,12 @@ impl SharedStore for ValkeyStore {
 
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         let (asker, called) = (self.asker.clone(), Instant::now());
-        Box::pin(async move { asker.charge(&members, called).await })
+        Box::pin(async move { asker.charge_now(&members, called, Duration::ZERO).await })
+    }
+
+    fn charge_return(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
+        let (asker, called) = (self.asker.clone(), Instant::now());
+        Box::pin(async move { asker.charge_return(&members, called).await })
     }
 
     fn is_split(&self, members: &[StoreMember]) -> bool {

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::Asker;
+use super::link::TOO_LATE;
 use super::slots::slot_of;
 use crate::error::Error;
 use crate::shared::protocol::change::{BucketChange, Step};
@@ -100,7 +101,7 @@ pub(super) async fn charge(
     }
     let mut charged: Vec<(Arc<[StoreMember]>, Found)> = Vec::new();
     for part in parts.iter().filter(|part| is_charged(part)) {
-        let found = match asker.charge_in_slot(&part.members, deadline).await {
+        let found = match charge_in_time(asker, part, deadline).await {
             Ok(found) => found,
             Err(error) => {
                 give_back_in_time(asker, charged, deadline).await;
@@ -117,6 +118,14 @@ pub(super) async fn charge(
         charged.push((part.members.clone(), found));
     }
     Ok(merged.0)
+}
+
+/// Charges the members of one slot, if the slots before have left time for it.
+async fn charge_in_time(asker: &Asker, part: &Part, deadline: Instant) -> Result<Found, Error> {
+    if Instant::now() >= deadline {
+        return Err(asker.servers.overload(TOO_LATE));
+    }
+    asker.charge_in_slot(&part.members, deadline).await
 }
 
 /// Looks at all slots at once.

@@ -20,8 +20,8 @@ fn most_returns(gate: &Arc<Gate>) -> Vec<PassedReturn> {
 fn note_late(gate: &Gate, answered: usize) {
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(1));
-    gate.note_late(began, answered);
-    gate.note_late(began, answered);
+    gate.note_late(began, Some(answered));
+    gate.note_late(began, Some(answered));
 }
 
 fn returns_allowed(gate: &Gate) -> usize {
@@ -106,11 +106,24 @@ fn late_returns_narrow_their_number() {
     }
 }
 
-/// A gate that is wider than its crowd narrows to three quarters of the crowd, and a few calls narrow only one that is narrow.
+/// However few of them are still under way then: the others have had their answers.
 #[test]
-fn few_late_calls_narrow_a_wide_gate() {
+fn narrow_gate_has_room_for_what_was_answered() {
+    for (answered, expected) in [(Some(126), 94), (None, 15)] {
+        let gate = wide();
+        let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
+        let _late: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
+        std::thread::sleep(Duration::from_millis(1));
+        gate.note_late(Instant::now(), answered);
+        assert_eq!(allowed(&gate), expected);
+    }
+}
+
+/// A few late calls narrow only a gate that is narrow.
+#[test]
+fn few_late_calls_narrow_no_whole_gate() {
     let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
-    for (under_way, expected) in [(20, 15), (CROWD + 1, 6), (CROWD, 400)] {
+    for (under_way, expected) in [(CROWD + 1, 75), (CROWD, 400)] {
         let gate = wide();
         let of = |id: &String| pass(&gate, &[id]).unwrap();
         let _calls: Vec<_> = ids[..under_way].iter().map(of).collect();
@@ -142,7 +155,7 @@ fn returns_are_few() {
 fn buckets_of_one_part_have_one_place() {
     let gate = wide();
     gate.allowed.store(FEWEST, Ordering::Relaxed);
-    let passed = pass(&gate, &["a", "a", "a"]).unwrap();
+    let passed = [pass(&gate, &["a", "a", "a"]).unwrap(), pass(&gate, &["a"]).unwrap()];
     assert!(pass(&gate, &["a"]).is_none());
     drop(passed);
     assert!(pass(&gate, &["a"]).is_some());

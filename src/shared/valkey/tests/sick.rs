@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::mute::{Mute, Seen, members};
 use super::server::{Server, with_each};
 use super::shards::Shards;
-use super::{charge, member, options_of, secondly, wait_until};
+use super::{charge, member, options_of, run, secondly, wait_until};
 use crate::decision::Decision;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
@@ -83,6 +83,34 @@ fn late_calls_narrow_the_gate_until_answered() {
     wait_until("answered", || mute.is_answered());
     let places = places().len();
     assert!(places < 20, "{places} places");
+}
+
+/// A batch over slots has little time left for the last of them after a slow node. It closed the gates of the others.
+#[test]
+fn rest_of_a_timeout_blames_no_server() {
+    let seen = Seen { answers: true, takes: Duration::from_millis(25), ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(60));
+    let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
+    let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
+    let charge_within = |rest_ms| {
+        let (asker, rest) = (mute.store.asker.clone(), Duration::from_millis(rest_ms));
+        let asked = async move {
+            asker.charge_in_slot(&members(), tokio::time::Instant::now() + rest).await
+        };
+        run(&mute.store, asked)
+    };
+    let crowd = places();
+    assert!(crowd.len() > 500, "{} places", crowd.len());
+    for _ in 0..5 {
+        assert!(charge_within(3).unwrap_err().is_store_overload());
+    }
+    drop(crowd);
+    assert!(places().len() > 500);
+    mute.seen.lock().dropped = 1;
+    for _ in 0..4 {
+        assert!(charge_within(60).unwrap_err().is_store_overload());
+    }
+    assert_eq!(places().len(), 0);
 }
 
 /// The time of the question restarted at each end of a connection, and was never over.
