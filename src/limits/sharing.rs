@@ -106,18 +106,18 @@ const ALLOW_FOR: (Duration, Duration) = (Duration::from_millis(1), Duration::fro
 const LEASE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 impl Sharing {
-    /// Returns the decision while the store does not answer; `None` for a local limit.
+    /// Returns the decision in an outage of the store; `None` for a local limit.
     pub(crate) fn on_error(&self) -> Option<OnError> {
         (self.shared != Shared::Local).then(|| self.on_error.unwrap_or_default())
     }
 
-    /// Returns the part of the limit that a node gives out while the store does not answer; `None` if it gives out none.
+    /// Returns the part of the limit that a node gives out in an outage of the store; `None` if it gives out none.
     pub(crate) fn fraction(&self) -> Option<Factor> {
         let gives = self.on_error()? != OnError::Deny;
         gives.then(|| self.fraction.unwrap_or(DEFAULT_FRACTION))
     }
 
-    /// Returns how long calls are allowed while the store does not answer; `None` without [`OnError::Allow`].
+    /// Returns how long calls are allowed in an outage of the store; `None` without [`OnError::Allow`].
     pub(crate) fn allow_for(&self) -> Option<Duration> {
         let allows = self.on_error()? == OnError::Allow;
         allows.then(|| self.allow_for.unwrap_or(DEFAULT_ALLOW_FOR))

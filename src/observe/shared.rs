@@ -89,7 +89,7 @@ pub(super) fn add_shared<'c>(
     ]));
     add("tollgate_store_scripts_sent_total", Counter, "Scripts whose text was sent, because the server did not know them.", one(store.scripts_sent));
     add("tollgate_store_paused", Gauge, "1 while calls are held back: a server has answered nothing in time for 2 s.", one(store.is_paused.into()));
-    add("tollgate_store_outage", Gauge, "1 from the first call that the store does not decide until it has answered for 5 s.", one(store.is_outage.into()));
+    add("tollgate_store_outage", Gauge, "1 from the first call of an outage until an answer at least 5 s after the last such call.", one(store.is_outage.into()));
     add("tollgate_store_outages_total", Counter, "Outages that have begun.", one(store.outages));
     let (ahead, back) = (store.clock_steps_ahead, store.clock_steps_back);
     add("tollgate_store_clock_steps_total", Counter, "Steps of the server's clock.",

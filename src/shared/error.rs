@@ -32,8 +32,9 @@ impl Error {
     }
 
     /// Whether the store of the shared limits refused a call, did not answer in time, or has a text that is no bucket.
-    /// Spends, checks, partial grants, estimates and reservations fail so only for the last reason: otherwise the limit's
-    /// [policy](crate::limits::LimitOptions::on_error) decides them.
+    /// Spends, checks, partial grants and estimates fail so only for the last reason: otherwise the limit's
+    /// [policy](crate::limits::LimitOptions::on_error) decides them in an outage, and a late call is denied. A reservation that
+    /// is denied so fails with this error.
     /// After a call that did not answer in time the buckets may be charged or not.
     pub fn is_store_failure(&self) -> bool {
         self.is_of_store()
@@ -85,7 +86,7 @@ impl ReserveError {
         matches!(self, ReserveError::Wrong(error) if error.is_leased())
     }
 
-    /// Whether the store of the shared limits did not answer, and the limit's
+    /// Whether the store of the shared limits did not answer in time, or has an outage in which the limit's
     /// [policy](crate::limits::LimitOptions::on_error) denies; or has a text that is no bucket: see [`Error::is_store_failure`]. A caller that can wait tries again.
     ///
     /// # Example

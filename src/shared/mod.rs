@@ -126,7 +126,7 @@ impl Store {
         Store(StoreHandle { store, prefix: Box::default() })
     }
 
-    /// Waits for the connections, and writes a few keys (`ready:0` and so on, below the prefix, for a minute), again until that
+    /// Waits for the connections, and writes a few keys (`/ready:0` and so on, below the prefix, for a minute), again until that
     /// has worked or the time is over. For the start of a program: a wrong address, password, certificate or right, a replica, and
     /// a node of a cluster in place of the cluster are then known before the first client comes. The keys are in several slots, so
     /// that each node of a small cluster has one. A future that is dropped ends the questions.

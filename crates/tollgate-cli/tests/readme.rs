@@ -52,9 +52,8 @@ fn the_operators_commands_give_their_output() {
 }
 
 #[test]
-fn local_limits_of_nodes_admit_too_much() {
-    let output = run(&shown(NODES)[0].command.replace(TOLLGATE, BINARY));
-    let is_over =
-        |line: &String| line.contains("RequestsPerClient | local") && line.contains(" 844 ");
-    assert!(output.iter().any(is_over), "{output:#?}");
+fn replay_over_nodes_gives_its_output() {
+    for one in shown(NODES) {
+        assert_eq!(run(&one.command.replace(TOLLGATE, BINARY)), one.output, "{}", one.command);
+    }
 }

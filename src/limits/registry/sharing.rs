@@ -167,18 +167,18 @@ impl LimitEntry<'_> {
         self.entry().shared()
     }
 
-    /// Returns the decision while the store does not answer; `None` for a local limit.
+    /// Returns the decision in an outage of the store; `None` for a local limit.
     pub fn on_error(&self) -> Option<OnError> {
         self.entry().options.sharing.on_error()
     }
 
-    /// Returns the part of the limit that a node gives out by itself while the store does not answer; `None` for a local
+    /// Returns the part of the limit that a node gives out by itself in an outage of the store; `None` for a local
     /// limit, and under [`OnError::Deny`].
     pub fn fraction(&self) -> Option<Factor> {
         self.entry().options.sharing.fraction()
     }
 
-    /// Returns how long calls are allowed while the store does not answer; `None` without [`OnError::Allow`].
+    /// Returns how long calls are allowed in an outage of the store; `None` without [`OnError::Allow`].
     pub fn allow_for(&self) -> Option<Duration> {
         self.entry().options.sharing.allow_for()
     }
@@ -202,7 +202,7 @@ impl LimitOptions {
         LimitOptions { sharing: Sharing { shared, ..self.sharing }, ..self }
     }
 
-    /// Sets the decision while the store does not answer. Default: [`OnError::Local`].
+    /// Sets the decision in an outage of the store. Default: [`OnError::Local`].
     ///
     /// ```
     /// use tollgate::limits::{LimitOptions, OnError, Shared};
@@ -212,7 +212,7 @@ impl LimitOptions {
         LimitOptions { sharing: Sharing { on_error: Some(on_error), ..self.sharing }, ..self }
     }
 
-    /// Sets the part of the limit that a node gives out by itself while the store does not answer: more than 0, at most
+    /// Sets the part of the limit that a node gives out by itself in an outage of the store: more than 0, at most
     /// 1. Under [`OnError::Deny`] there is none. Default: 0.1.
     ///
     /// ```

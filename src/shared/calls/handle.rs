@@ -26,9 +26,10 @@ use crate::shared::calls::no_store;
 /// # Errors
 ///
 /// Each call fails as that of a [`KeyedLimit`]; and with [`Error::is_store_failure`] if the store has a text that is no bucket,
-/// or ends. If the store does not answer in time, or refuses all calls, the limit's
-/// [policy](crate::limits::LimitOptions::on_error) decides a spend, a check, a partial grant, an estimate or a reservation, and
-/// that is no error; the bucket in the store may be charged then or not. The calls that no policy can decide (refunds, resets,
+/// or ends. In an outage of the store the limit's
+/// [policy](crate::limits::LimitOptions::on_error) decides a spend, a check, a partial grant, an estimate or a reservation. One
+/// of these without an answer in time, or that is one too many, is denied: see [`Decision::overloaded`]. Neither is an error; the
+/// bucket in the store may be charged then or not. The calls that no policy can decide (refunds, resets,
 /// drains, blocks, settlements, explanations) fail with [`Error::is_store_failure`], and may have been made or not.
 ///
 /// # Example
@@ -234,7 +235,7 @@ impl SharedLimit {
     }
 
     /// Charges as many of `most` units as there are: see [`KeyedLimit::spend_up_to`]. Units that nodes hold in leases are not
-    /// there. Returns the units that were charged, and the decision. If the store does not answer in time, the limit's
+    /// there. Returns the units that were charged, and the decision. In an outage of the store the limit's
     /// [policy](crate::limits::LimitOptions::on_error) grants all units or none.
     ///
     /// # Errors

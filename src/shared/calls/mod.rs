@@ -106,7 +106,7 @@ impl Limiter {
     }
 }
 
-/// Returns what a shared limit does while the store does not answer.
+/// Returns what a shared limit does in an outage of the store.
 fn policy(entry: &Entry) -> Policy {
     let sharing = entry.sharing();
     let fraction = sharing.fraction().unwrap_or(Factor::ZERO);

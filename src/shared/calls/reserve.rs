@@ -58,7 +58,7 @@ impl SharedLimit {
     /// [`KeyedLimit::reserve`](crate::KeyedLimit::reserve). Reservations of all nodes are granted in the order in which the
     /// store has them. A future that is dropped before it is ready cancels its reservation.
     ///
-    /// While the store does not answer, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
+    /// In an outage of the store, the limit's [policy](crate::limits::LimitOptions::on_error) decides, and no caller
     /// waits: the units are there at once, or the call returns the store's error.
     ///
     /// # Errors

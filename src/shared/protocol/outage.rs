@@ -1,4 +1,4 @@
-//! Decides calls for shared limits while the store does not answer, by each limit's own policy.
+//! Decides calls for shared limits in an outage of the store, by each limit's own policy.
 //!
 //! An outage of a node begins with the first call that the store does not decide, and ends with the first answer that comes
 //! some seconds after the last such call. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
@@ -27,7 +27,7 @@ const CALM_NS: u64 = 5_000_000_000;
 /// The most buckets of an outage. Ids beyond them are denied.
 const MAX_BUCKETS: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 
-/// The rule by which a limit decides while the store does not answer.
+/// The rule by which a limit decides in an outage of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     Deny,

@@ -1,4 +1,4 @@
-//! The bucket that a limit has on a node while the store does not answer.
+//! The bucket that a limit has on a node in an outage of the store.
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;

@@ -36,7 +36,7 @@ impl RateLimitBuilder {
     ///
     /// Requests that only local limits or the leases of this node decide go on at once;
     /// for the others the response waits for the store, at most for its
-    /// [timeout](crate::limits::StoreOptions::answers_within). If the store does not answer, the limits'
+    /// [timeout](crate::limits::StoreOptions::answers_within). In an outage of the store the limits'
     /// [policies](crate::limits::LimitOptions::on_error) decide. An error of the store, such as a text that is no bucket, is
     /// answered as any error of the limiter: by a status of 500, without the error's text.
     ///

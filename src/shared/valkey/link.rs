@@ -191,9 +191,10 @@ impl Link {
         Ok(if self.is_behind() { None } else { self.entrance.gate.pass(keys, was_denied) })
     }
 
-    /// Whether no call begins before the server has come to those that are late.
+    /// Whether no call begins before the server has come to those that are late. One that would be refused ends at once.
     fn is_behind(&self) -> bool {
-        self.state.lock().late >= MOST_LATE
+        let state = self.state.lock();
+        state.late >= MOST_LATE && state.refused().is_none()
     }
 
     /// Waits for a place of a call that admits nothing; `None` if there was none in time.

@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::shared::protocol::SharedStore;
+use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::valkey::ValkeyStore;
 use crate::shared::valkey::link::SILENT;
 use crate::shared::{SharedLimit, block_on};
@@ -111,6 +112,17 @@ fn rest_of_a_timeout_blames_no_server() {
         assert!(charge_within(60).unwrap_err().is_store_overload());
     }
     assert_eq!(places().len(), 0);
+}
+
+/// It waited 5 s for a place behind calls that were late, and was refused for too many calls.
+#[test]
+fn a_pause_ends_returns_at_once() {
+    let mute = Mute::start(Seen { stands: true, ..Seen::default() }, Duration::from_millis(30));
+    mute.until_refused();
+    let [member] = members();
+    let refund = BucketChange { member, step: Step::Refund { units: 1 } };
+    let error = run(&mute.store, mute.store.change([refund].into())).unwrap_err();
+    assert!(error.is_store_outage(), "{error}");
 }
 
 /// The time of the question restarted at each end of a connection, and was never over.
