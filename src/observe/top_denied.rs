@@ -210,6 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn one_id_of_two_limits_is_listed_twice() {
+        let top = TopDenied::new(4);
+        for limit in [0, 1, 0] {
+            top.feed(KeyRef { limit: LimitIndex(limit), id: b"k" });
+        }
+        let list = top.list.lock();
+        let listed: Vec<_> = list.entries.iter().map(|it| (it.limit, it.denied)).collect();
+        assert_eq!(listed, [(LimitIndex(0), 2), (LimitIndex(1), 1)]);
+    }
+
+    #[test]
     fn long_ids_are_cut_but_compared_whole() {
         let top = TopDenied::new(4);
         let ids = ["x", "y"].map(|end| format!("{}{end}", "\u{e9}".repeat(500)));

@@ -131,6 +131,13 @@ mod tests {
         for (len, hashed) in expected {
             assert_eq!(hash(&KEYS, key(7, &id[..len])), hashed, "length {len}");
         }
+        // All bytes of the limit and of the length count.
+        assert_eq!(
+            hash(&KEYS, key(0x0102_0304, &id[..13])),
+            [0x2d1b_1ae0_d592_7ab5, 0xe2b8_2ea1_5da9_27f0]
+        );
+        let long: Vec<u8> = (0..300).map(|at: u32| at as u8).collect();
+        assert_eq!(hash(&KEYS, key(7, &long)), [0x1705_73df_ff10_01d5, 0x19ed_b458_fa92_4bfa]);
     }
 
     /// Does what [`block`] does, with words and keys of `bits` bits.

@@ -28,6 +28,7 @@ fn an_explanation_reads_the_store() {
     assert_eq!(call.decision.unwrap().remaining(), Some(0));
     assert_eq!(store.calls(), asked + 1);
     assert_eq!(explain(3).decision.unwrap().retry_in(), 50 * SECOND);
+    assert!(explain(5).decision.is_some(), "5 are in the burst");
     assert!(explain(6).decision.is_none(), "6 is above the burst");
     assert_eq!(explain(0).state.remaining(), Some(2), "an explanation charges nothing");
     // A block, which does not change the bucket.

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::shared::calls::{answer, keep_ms};
 use crate::shared::part::Part;
+use crate::shared::protocol::decide::read;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::Leases;
 use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
@@ -219,8 +220,16 @@ async fn give_back_chunk(store: &dyn SharedStore, members: &[StoreMember]) -> Re
             _ => {}
         }
     }
-    let calls = members.iter().map(|member| store.charge_return([member.clone()].into()));
-    first_error(calls.map(|call| async { call.await.map(drop) }).collect()).await
+    first_error(members.iter().map(|member| give_back_one(store, member)).collect()).await
+}
+
+async fn give_back_one(store: &dyn SharedStore, member: &StoreMember) -> Result<(), Error> {
+    let found = store.charge_return([member.clone()].into()).await?;
+    if found.denied.is_some() {
+        // Its text is no bucket: the error says so.
+        read(&member.key, &member.limit, found.texts.first().and_then(Option::as_deref))?;
+    }
+    Ok(())
 }
 
 /// Waits for all calls. Returns the first error.

@@ -69,6 +69,8 @@ struct SlowStore {
     is_overloaded: Arc<Mutex<bool>>,
     /// What the last call said of its buckets: whether they have denied a call lately.
     was_denied: Arc<Mutex<bool>>,
+    /// The charges that were made as returns.
+    returns: Arc<Mutex<usize>>,
 }
 
 impl std::fmt::Debug for SlowStore {
@@ -89,6 +91,7 @@ impl SlowStore {
             is_unready: Arc::default(),
             is_overloaded: Arc::default(),
             was_denied: Arc::default(),
+            returns: Arc::default(),
         }
     }
 
@@ -155,6 +158,11 @@ impl SharedStore for SlowStore {
         }
         let charge = move |inner: &dyn SharedStore| inner.charge(members.clone());
         self.failure().unwrap_or_else(|| self.answer(charge, false))
+    }
+
+    fn charge_return(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
+        *self.returns.lock() += 1;
+        self.charge(members)
     }
 
     fn is_split(&self, members: &[StoreMember]) -> bool {

@@ -419,6 +419,37 @@ mod tests {
         assert!(link.state.lock().answered_at.is_some());
     }
 
+    /// A server that refuses calls in time is not silent.
+    #[test]
+    fn refusals_in_time_are_answers() {
+        let url = "redis://127.0.0.1:1";
+        let place = Place::Known(redis::Client::open(url).unwrap());
+        let link = Link::new(place, url.into(), &StoreOptions::new(url).unwrap(), Arc::default());
+        let lost = RedisError::from((redis::ErrorKind::Io, "planted"));
+        let oom = redis::make_extension_error("OOM".into(), None);
+        for (error, answers) in [(lost, 0), (oom, 1)] {
+            link.failed(&error, (Instant::now(), 0));
+            assert_eq!(link.entrance.gate.answers(), answers, "{error}");
+            assert_eq!(link.state.lock().answered_at.is_some(), answers > 0, "{error}");
+        }
+    }
+
+    /// This node has too many of them: the others are fewer from then on.
+    #[test]
+    fn calls_that_are_not_sent_narrow_the_gate() {
+        let url = "redis://127.0.0.1:1";
+        let place = Place::Known(redis::Client::open(url).unwrap());
+        let link = Link::new(place, url.into(), &StoreOptions::new(url).unwrap(), Arc::default());
+        let pass = |id: usize| link.entrance.gate.pass(std::iter::once(&*id.to_string()), false);
+        let crowd: Vec<_> = (0..20).filter_map(pass).collect();
+        assert_eq!(crowd.len(), 20);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let asked = link.with_connection(Instant::now(), async |_| Ok(()));
+        assert!(runtime.block_on(asked).is_err_and(|refused| refused.error.is_unsent()));
+        drop(crowd);
+        assert_eq!((0..1_000).filter_map(pass).collect::<Vec<_>>().len(), 15);
+    }
+
     /// A node of a cluster that leaves the map in a pause. The figure said for ever that calls are refused.
     #[test]
     fn a_link_that_goes_ends_its_pause() {

@@ -448,3 +448,33 @@ impl Exact {
         self.floor_ns.fetch_max(floor_ns, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::limit::Limit;
+    use crate::limiter::Limiter;
+    use crate::limiter::options::LimiterOptions;
+    use crate::limits::{IdFormat, Limits};
+    use crate::store::Engine;
+
+    /// A map that grows hashes its keys again, by another path than calls.
+    #[test]
+    fn maps_that_grow_keep_their_keys() {
+        let limit = Limit::new(1, 1, Duration::from_secs(3_600)).unwrap();
+        let limits = Limits::builder().limit("First", IdFormat::String, limit.clone()).unwrap();
+        let limits = limits.limit("Second", IdFormat::String, limit).unwrap().build();
+        let options = LimiterOptions::default().engine(Engine::Exact);
+        let limiter = Limiter::with_options(limits, options).unwrap();
+        for is_allowed in [true, false] {
+            for name in ["First", "Second"] {
+                let limit = limiter.limit(name).unwrap();
+                for id in 0..4_000 {
+                    let decision = limit.spend(&*id.to_string(), 1).unwrap();
+                    assert_eq!(decision.allowed(), is_allowed, "{name} {id}");
+                }
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::limiter::reserve::ReserveError;
-use crate::limits::OverrideOptions;
+use crate::limits::{OnError, OverrideOptions};
 
 const WAIT: Duration = Duration::from_secs(600);
 
@@ -242,4 +242,32 @@ fn waits_begin_when_the_answer_is_there() {
     node.store.run_all();
     let Poll::Ready(place) = poll(place.as_mut()) else { panic!("it is answered") };
     assert_eq!(place.unwrap().wait(), MINUTE / 2, "a unit a minute, and half of it has passed");
+}
+
+/// As spends they had no place in the gate, and made spends late.
+#[test]
+fn calls_that_admit_nothing_are_returns() {
+    let node = node_of(exact().on_error(OnError::Allow).allow_for(60 * MINUTE));
+    let returns = |node: &Node| std::mem::take(&mut *node.store.returns.lock());
+    assert!(node.is_allowed(1));
+    assert_eq!(returns(&node), 0);
+    node.answer(node.all.explain("a", 1)).unwrap();
+    assert_eq!(returns(&node), 1, "an explanation");
+    node.set_outage(true);
+    assert!(node.is_allowed(1));
+    node.set_outage(false);
+    assert!(node.is_allowed(1));
+    assert_eq!(returns(&node), 0);
+    while node.store.run_all() > 0 {}
+    assert_eq!(returns(&node), 1, "a report of what is owed");
+    for (is_split, text) in [(false, "in one call"), (true, "one after the other")] {
+        let node = node_with_lease();
+        for _ in 0..2 {
+            node.hand.advance(MS);
+            assert!(node.answer(node.all.spend("b", 1)).unwrap().allowed());
+        }
+        *node.store.is_split.lock() = is_split;
+        assert_eq!(node.answer(node.limiter.give_leases_back()).unwrap(), 2);
+        assert_eq!(returns(&node), 1 + usize::from(is_split), "leases {text}");
+    }
 }

@@ -37,6 +37,8 @@ fn allowed(gate: &Gate) -> usize {
 #[test]
 fn late_calls_narrow_the_gate() {
     let gate = wide();
+    (0..10 * ANSWERS).for_each(|_| gate.note_answer());
+    assert_eq!(allowed(&gate), 400, "no more than these");
     let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
     for (answered, expected) in [(500, 300), (299, 224), (20, 15), (14, 10), (0, 4), (9, 4)] {
         let _calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
@@ -70,6 +72,8 @@ fn returns_narrow_and_grow() {
     let in_line = [gate.stand_in_line(), gate.stand_in_line()];
     note_late(&gate, 0);
     assert_eq!(returns_allowed(&gate), 200, "a store that answers nothing");
+    (0..1_000).for_each(|_| returns[0].note_answer());
+    assert_eq!(returns_allowed(&gate), 200, "no more than these");
     note_late(&gate, 1);
     assert_eq!((returns_allowed(&gate), allowed(&gate)), (100, 400));
     for answer in 1..=ROUNDS * 100 {
@@ -83,7 +87,8 @@ fn returns_narrow_and_grow() {
     assert_eq!(returns_allowed(&gate), 101, "no returns beside it");
     gate.returns_narrowed_us.store(gate.now_us() - RETURNS_WHOLE_AFTER_US, Ordering::Relaxed);
     assert_eq!(most_returns(&gate).len(), 101, "others wait");
-    drop(in_line);
+    let [_caller, other] = in_line;
+    drop(other);
     assert_eq!(most_returns(&gate).len(), 200);
 }
 
@@ -116,10 +121,11 @@ fn narrow_gate_has_room_for_what_was_answered() {
     for (answered, expected) in [(Some(126), 94), (None, 15)] {
         let gate = wide();
         let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
+        let _returns = most_returns(&gate);
         let _late: Vec<_> = ids.iter().map(|id| pass(&gate, &[id]).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(1));
         gate.note_late(Instant::now(), answered);
-        assert_eq!(allowed(&gate), expected);
+        assert_eq!((allowed(&gate), returns_allowed(&gate)), (expected, 100));
     }
 }
 

@@ -338,3 +338,20 @@ fn questions_lost_with_their_connection_free_places() {
         wait_until("let in", || admit().is_ok());
     }
 }
+
+/// A call may wait longer for its answer than a server may be silent.
+#[test]
+fn long_timeouts_make_pauses_late() {
+    let slow = Duration::from_millis(3_000);
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(2_900));
+    let mut seen = mute.seen.lock();
+    (seen.takes, seen.question_takes) = (slow, Duration::from_millis(2_400));
+    drop(seen);
+    // The answer to the question comes 2.5 s after it, in time.
+    let began = Instant::now();
+    assert!(!mute.is_answered());
+    while began.elapsed() < Duration::from_secs(6) {
+        assert!(!mute.store.figures().unwrap().is_paused(), "{:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

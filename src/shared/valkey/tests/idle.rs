@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::cmd;
 
+use super::mute::{Mute, Seen};
 use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, secondly, wait_until, wait_until_connected};
@@ -102,4 +103,16 @@ fn each_node_of_a_cluster_connects_anew() {
         }
         assert_eq!(errors(&store), before);
     });
+}
+
+#[test]
+fn busy_connections_are_asked_nothing() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(500));
+    mute.seen.lock().pings = 0;
+    for _ in 0..30 {
+        assert!(mute.is_answered());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(mute.seen.lock().pings, 0);
+    wait_until("asked", || mute.seen.lock().pings > 0);
 }

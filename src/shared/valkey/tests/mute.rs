@@ -16,6 +16,7 @@ use crate::util::lock::Mutex;
 pub(super) struct Seen {
     pub(super) connections: usize,
     pub(super) scripts: usize,
+    pub(super) pings: usize,
     /// Whether scripts are answered.
     pub(super) answers: bool,
     /// Whether questions have no answers either.
@@ -124,6 +125,7 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
         let text = String::from_utf8_lossy(&bytes[..count]);
         let mut seen = seen.lock();
         seen.scripts += text.matches("EVALSHA").count();
+        seen.pings += text.matches("PING").count();
         if seen.ends_at.is_some_and(|at| seen.scripts >= at) {
             seen.ends_at = None;
             return;

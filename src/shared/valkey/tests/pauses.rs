@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::Commands;
+
 use super::server::{Server, with_each};
 use super::wait_until;
 use crate::limiter::Limiter;
@@ -80,5 +82,38 @@ fn watched_leases_end_with_their_limiter() {
         let inner = std::sync::Arc::downgrade(&limiter.inner);
         drop((limiter, clients));
         wait_until("gone", || inner.upgrade().is_none());
+    });
+}
+
+/// Nothing is written then: each lease goes back by itself.
+#[test]
+fn a_text_that_is_none_leaves_other_leases() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let file = format!(
+            "store: {{url: \"{}\", timeout: 1s}}\n\
+             PerUser: {{burst: 20, count: 1, period: 1h, id: string, shared: leased, lease: 10s}}\n",
+            server.url("")
+        );
+        let node = || Limiter::new(Limits::from_yaml(&file).unwrap());
+        let (limiter, other) = (node(), node());
+        let of = |limiter: &Limiter| limiter.shared("PerUser").unwrap();
+        let (users, others) = (of(&limiter), of(&other));
+        wait_until("connected", || block_on(others.blocked_for("none")).is_ok());
+        wait_until("connected", || block_on(users.blocked_for("none")).is_ok());
+        for id in ["a", "b"] {
+            let held = || limiter.counters().store().unwrap().held_units;
+            let before = held();
+            wait_until("leased", || {
+                assert!(block_on(users.spend(id, 1)).unwrap().allowed());
+                held() > before
+            });
+            let left = block_on(others.check(id, 0)).unwrap().remaining();
+            assert!(left.is_some_and(|left| left < 18), "{left:?} of {id}");
+        }
+        let () = server.connection().set("tollgate:PerUser:a", "12 apples").unwrap();
+        assert!(block_on(limiter.give_leases_back()).is_err());
+        let left = block_on(others.check("b", 0)).unwrap().remaining();
+        assert!(left >= Some(15), "{left:?}");
     });
 }

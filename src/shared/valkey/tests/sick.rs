@@ -8,12 +8,14 @@ use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, run, secondly, wait_until};
 use crate::decision::Decision;
+use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
-use crate::shared::protocol::SharedStore;
 use crate::shared::protocol::change::{BucketChange, Step};
-use crate::shared::valkey::ValkeyStore;
+use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
+use crate::shared::valkey::entrance::{PLACE_WITHIN, PlaceOfReturn};
 use crate::shared::valkey::link::SILENT;
+use crate::shared::valkey::{CHANGED_WITHIN, ValkeyStore, split};
 use crate::shared::{SharedLimit, block_on};
 use crate::util::sync::{Ordering, Switch};
 
@@ -74,7 +76,8 @@ fn late_calls_narrow_the_gate_until_answered() {
     let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
     let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
     let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
-    assert!(mute.is_answered());
+    // The answers before the late call are none of its time.
+    assert!((0..40).all(|_| mute.is_answered()));
     let crowd = places();
     assert!(crowd.len() > 500, "{} places", crowd.len());
     mute.seen.lock().dropped = 1;
@@ -198,6 +201,34 @@ fn a_node_that_stood_still_pauses_no_server() {
     });
 }
 
+/// The answer comes after its stand: the time of the question begins again.
+#[test]
+fn a_node_that_stood_still_asks_anew() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let options =
+            options_of(&server.url("")).answer_timeout(Duration::from_millis(50)).unwrap();
+        let store = ValkeyStore::start(&options).unwrap();
+        let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
+        wait_until("connected", || spend().is_ok());
+        let mut control = server.connection();
+        let before = Server::connections_made(&mut control);
+        server.signal("-STOP");
+        assert!(spend().unwrap_err().is_store_overload());
+        let (stands, told) = std::sync::mpsc::channel();
+        store.run(Box::pin(async move {
+            stands.send(()).unwrap();
+            std::thread::sleep(SILENT + Duration::from_millis(300));
+        }));
+        told.recv().unwrap();
+        std::thread::sleep(SILENT + Duration::from_millis(500));
+        server.signal("-CONT");
+        wait_until("answered", || spend().is_ok());
+        assert_eq!(store.figures().unwrap().errors().paused, 0);
+        assert_eq!(Server::connections_made(&mut control), before, "a pause makes another");
+    });
+}
+
 /// All of its calls were late by the node's own fault, so that it never asked whether the server answers.
 #[test]
 fn a_busy_node_finds_a_dead_server() {
@@ -213,7 +244,10 @@ fn a_busy_node_finds_a_dead_server() {
         }
     }));
     mute.seen.lock().dropped = 1;
-    wait_until("paused", || mute.store.figures().unwrap().is_paused());
+    let figures = mute.store.figures().unwrap();
+    wait_until("paused", || figures.is_paused());
+    let errors = figures.errors();
+    assert!(errors.timeout == 0 && errors.overload > 0, "{errors:?}");
 }
 
 /// The figure was that of the server that had paused or answered last.
@@ -281,5 +315,106 @@ fn batches_over_a_stopped_node_deny_no_others() {
         // On a busy machine the node itself may be late in a round.
         let decided = (0..7).map(round).filter(|&is_decided| is_decided).count();
         assert!(decided >= 4, "{decided} of 7 rounds");
+    });
+}
+
+/// A return has longer for its answer, so its lateness says less about the number of calls.
+#[test]
+fn late_returns_leave_spends_their_places() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
+    let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
+    let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
+    assert!(mute.is_answered());
+    let crowd = places();
+    assert!(crowd.len() > 500, "{} places", crowd.len());
+    mute.seen.lock().dropped = 1;
+    let began = Instant::now();
+    let error = run(&mute.store, mute.store.charge_return(members().into())).unwrap_err();
+    assert!(error.is_store_overload() && !error.is_unsent(), "{error}");
+    assert!(error.to_string().contains("no answer within 1s"), "{error}");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    drop(crowd);
+    let places = places().len();
+    assert!(places > 500, "{places} places");
+}
+
+/// The slots before have taken the time of the batch: its next slot is not asked, and its gate stays as wide.
+#[test]
+fn steps_that_do_not_begin_blame_no_server() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(60));
+    let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
+    let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
+    let crowd: Vec<_> = (0..20).filter_map(admit).collect();
+    assert_eq!(crowd.len(), 20);
+    let charged = members().map(|it| StoreMember { mode: SharedMode::SpendOnly, ..it });
+    let asker = mute.store.asker.clone();
+    let asked = async move { split::charge(&asker, &charged, tokio::time::Instant::now()).await };
+    assert!(run(&mute.store, asked).unwrap_err().is_unsent());
+    drop(crowd);
+    let places = places().len();
+    assert!(places > 500, "{places} places");
+}
+
+/// Takes all places of returns that are free at the server of a key.
+fn places_of_returns(store: &ValkeyStore, key: &str) -> Vec<PlaceOfReturn> {
+    let (asker, key) = (store.asker.clone(), key.to_owned());
+    let asked = async move {
+        let mut places = Vec::new();
+        let called = || tokio::time::Instant::now() + Duration::from_millis(50) - PLACE_WITHIN;
+        while let Ok(place) = asker.servers.place(&key, called()).await {
+            places.push(place);
+        }
+        Ok(places)
+    };
+    run(store, asked).unwrap()
+}
+
+/// Begins a charge that admits nothing.
+fn begin_return(mute: &Mute) -> std::sync::mpsc::Receiver<Result<(), Error>> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let by = mute.store.clone();
+    mute.store.run(Box::pin(async move {
+        let _ = tell.send(by.charge_return(members().into()).await.map(drop));
+    }));
+    told
+}
+
+/// The wait for a place takes none of the time for the answer, which is longer than a spend's.
+#[test]
+fn charges_as_returns_wait_and_have_longer() {
+    let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
+    let places = places_of_returns(&mute.store, "a");
+    assert_eq!(places.len(), 512);
+    let told = begin_return(&mute);
+    std::thread::sleep(CHANGED_WITHIN + Duration::from_millis(200));
+    drop(places);
+    told.recv().unwrap().unwrap();
+    mute.seen.lock().takes = Duration::from_millis(300);
+    let told = begin_return(&mute);
+    std::thread::sleep(Duration::from_millis(100));
+    let places = places_of_returns(&mute.store, "a");
+    assert_eq!(places.len(), 511, "it has its place until its answer");
+    told.recv().unwrap().unwrap();
+    drop(places);
+    // An answer later than a spend's halves the number of returns under way.
+    assert_eq!(places_of_returns(&mute.store, "a").len(), 256);
+}
+
+/// All of them waited at the node of slot 0.
+#[test]
+fn charges_as_returns_wait_at_their_server() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let options = options_of(&shards.url()).answer_timeout(Duration::from_millis(50)).unwrap();
+        let store = ValkeyStore::start(&options).unwrap();
+        let keys = shards.keys("a");
+        let asked = |at: usize| [member(&keys[at], &secondly(1_000, 1), 1)];
+        wait_until("connected", || (0..3).all(|at| charge(&store, &asked(at)).is_ok()));
+        for full in [0, 2] {
+            let _places = places_of_returns(&store, &keys[full]);
+            let began = Instant::now();
+            run(&store, store.charge_return(asked(2 - full).into())).unwrap();
+            assert!(began.elapsed() < Duration::from_secs(2));
+        }
     });
 }
