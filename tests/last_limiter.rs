@@ -76,11 +76,11 @@ fn limiter() -> (Limiter, ManualClock) {
     limiter_with(limits, LimiterOptions::default().max_keys(1 << 20))
 }
 
-/// Grows a table to some MB, and empties it, at full size 10 MB and three times, with a reload after each.
+/// Grows a table and empties it, at full size to 10 MB and three times, with a reload after each.
 fn use_up(limiter: &Limiter, hand: &ManualClock) {
     let a = limiter.limit("A").unwrap();
     for round in 0..full_size(1, 3) {
-        (0..full_size(12_000, 100_000_u64)).for_each(|id| assert!(a.spend(id, 1).is_ok()));
+        (0..full_size(6_000, 100_000_u64)).for_each(|id| assert!(a.spend(id, 1).is_ok()));
         hand.advance(Duration::from_secs(7200));
         sweep_all(limiter);
         let others = Limits::builder().limit("A", IdFormat::RegId, hourly(4 + round)).unwrap();

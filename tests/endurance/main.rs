@@ -19,7 +19,7 @@ use tollgate::options::Engine;
 use bound::Bound;
 use threads::Threads;
 
-const DEFAULT_S: u64 = 5;
+const DEFAULT_S: u64 = 3;
 /// A round's grants are checked and dropped before the next round begins.
 const ROUND: Duration = Duration::from_millis(1000);
 

@@ -101,8 +101,8 @@ fn left(
         Charge::Nothing => act(),
     }
     let left = own.check("id", 0).unwrap();
-    // The end of an override is by the system's clock.
-    (left.remaining(), (left.reset_in() + seconds(1) / 2).as_secs())
+    // In minutes: the end of an override is by the system's clock. A unit is worth hours.
+    (left.remaining(), (left.reset_in() + seconds(30)).as_secs() / 60)
 }
 
 /// Checks that a denied batch leaves what `charge` leaves in its place. A reload beside a call of the lock-free table waits for
