@@ -423,25 +423,33 @@ fn simulate(
     (world.seen.clone(), violations)
 }
 
-/// Replays charges and returns on one local bucket; returns how many charges do not fit.
+/// Replays charges and returns, of one time in any order, on one local bucket; returns how many charges do not fit.
 pub(super) fn beyond_one_bucket(
     limit: &Limit,
     charges: &[(u64, u64)],
     returns: &[(u64, u64)],
 ) -> usize {
-    let charges = charges.iter().map(|&(at_ns, units)| (at_ns, false, units));
-    let mut all: Vec<_> =
-        charges.chain(returns.iter().map(|&(at_ns, units)| (at_ns, true, units))).collect();
-    all.sort_unstable();
+    let (mut charges, mut returns) = (charges.to_vec(), returns.to_vec());
+    charges.sort_unstable();
+    returns.sort_unstable();
+    let mut returns = returns.into_iter().peekable();
+    let since_origin = |at_ns: u64| at_ns - ORIGIN_NS + 1;
     let (mut word, mut beyond) = (0, 0);
-    for (at_ns, is_return, units) in all {
-        let now_ns = at_ns - ORIGIN_NS + 1;
-        let outcome = match is_return {
-            true => limit.rule().refund(word, now_ns, units),
-            false => limit.rule().spend(word, now_ns, units),
+    for (at_ns, units) in charges {
+        let mut return_until = |word: &mut u64, until_ns| {
+            while let Some((at_ns, units)) = returns.next_if(|it| it.0 <= until_ns) {
+                let returned = limit.rule().refund(*word, since_origin(at_ns), units);
+                *word = returned.word.unwrap_or(*word);
+            }
         };
+        return_until(&mut word, at_ns - 1);
+        let mut outcome = limit.rule().spend(word, since_origin(at_ns), units);
+        if !outcome.decision.allowed() {
+            return_until(&mut word, at_ns);
+            outcome = limit.rule().spend(word, since_origin(at_ns), units);
+        }
         word = outcome.word.unwrap_or(word);
-        beyond += usize::from(!is_return && !outcome.decision.allowed());
+        beyond += usize::from(!outcome.decision.allowed());
     }
     beyond
 }
