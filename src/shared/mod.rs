@@ -227,7 +227,7 @@ struct Deadline {
     within: Duration,
 }
 
-/// Writes keys of a store, until that has worked or the time is over. `None`: nobody waits for it any more.
+/// Writes keys of a store, until that has worked or the time is over. `None`: the caller has dropped its future.
 async fn ready_within(
     store: &dyn SharedStore,
     prefix: &str,

@@ -111,7 +111,7 @@ impl Limiter {
     /// both cases the old file at `path` stays.
     ///
     /// **The snapshot is not an instant.** Each bucket owes in the file at least what it owed at the call, less refunds
-    /// since. The file has some of the spends made while it was written.
+    /// since. Of the spends that were made while it was written, the file has some.
     ///
     /// **The file is secret.** Only its owner may read it (mode 0600, on Unix). It has the seeds of the table's
     /// fingerprints, with which an attacker can construct ids that share a bucket. It also has the
@@ -254,7 +254,7 @@ impl Limiter {
     /// the [`max_keys`](crate::limits::LimitOptions::max_keys) of `limits` are more in all than the limiter's.
     /// [`Error::is_invalid_snapshot`] if
     ///
-    /// - the file is damaged anywhere, or of another version, engine or hash function as above;
+    /// - the file is damaged anywhere, or of another version or engine as above;
     /// - it has limits of one name, too many buckets and parameters for its size, or too many limits that are not among
     ///   `limits`;
     /// - the ids of a limit have another format;

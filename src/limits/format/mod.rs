@@ -167,14 +167,17 @@ fn pair_as_text<'b>(
     buffer[DIGITS] = b':';
     buffer[DIGITS + 1..end].copy_from_slice(text.as_bytes());
     let mut start = DIGITS;
-    while number >= 10 {
+    while number >= 100 {
         start -= 2;
         buffer[start..start + 2].copy_from_slice(&TWO_DIGITS[(number % 100) as usize]);
         number /= 100;
     }
-    if number > 0 || start == DIGITS {
+    let [tens, ones] = TWO_DIGITS[number as usize];
+    start -= 1;
+    buffer[start] = ones;
+    if number >= 10 {
         start -= 1;
-        buffer[start] = b'0' + number as u8;
+        buffer[start] = tens;
     }
     &buffer[start..end]
 }

@@ -3,7 +3,7 @@
 //! A call that must ask the store has three parts. It prepares everything under one view of the limits and charges the
 //! local members. It then hands a task to the store, which owns all that it needs: the task asks, gives the local charges
 //! back if the store denies, and counts. At last the caller's future takes the task's result. If the caller drops that
-//! future, the task goes on to its end: so a call is charged for all of its members or for none, whoever waits for it.
+//! future, the task goes on to its end: so a call is charged for all of its members or for none.
 
 pub(crate) mod asked;
 pub(crate) mod batch;
@@ -106,7 +106,7 @@ impl Limiter {
     }
 }
 
-/// Returns what a shared limit does in an outage of the store.
+/// Returns the policy of a shared limit for outages of the store.
 fn policy(entry: &Entry) -> Policy {
     let sharing = entry.sharing();
     let fraction = sharing.fraction().unwrap_or(Factor::ZERO);

@@ -67,7 +67,7 @@ struct SlowStore {
     is_unready: Arc<Mutex<bool>>,
     /// Whether the node has too many calls under way.
     is_overloaded: Arc<Mutex<bool>>,
-    /// What the last call said of its buckets: whether they have denied a call lately.
+    /// Whether one of the last call's buckets has denied a call lately, by the node.
     was_denied: Arc<Mutex<bool>>,
     /// The charges that were made as returns.
     returns: Arc<Mutex<usize>>,

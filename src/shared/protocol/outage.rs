@@ -1,9 +1,9 @@
 //! Decides calls for shared limits in an outage of the store, by each limit's own policy.
 //!
-//! An outage of a node begins with the first call that the store does not decide, and ends with the first answer that comes
-//! some seconds after the last such call. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
+//! An outage of a node begins with the first call that fails for it (the store is lost, refuses calls, or has answered nothing for
+//! some time), and ends with the first answer that comes some seconds after the last such call. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
-//! admits at most its part of what the limit's rate has brought since: if the parts of all nodes are at most 1 together, all
+//! admits at most its part of the units that the rate has brought since: if the parts of all nodes are at most 1 together, all
 //! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets the units that it has admitted.
 
 use std::collections::HashMap;

@@ -15,8 +15,8 @@ pub(super) struct OutageBucket {
 }
 
 impl OutageBucket {
-    /// Returns the time at which the bucket is full by this part. A reload may have given the limit another burst: what an
-    /// empty bucket has gained, and what calls have spent, stay the same time.
+    /// Returns the time at which the bucket is full by this part. A reload may have given the limit another burst: the
+    /// time that an empty bucket has filled, less the time that calls have spent, stays the same.
     pub(super) fn full_at_ns(self, part: &Gcra) -> u64 {
         self.full_at_ns.saturating_add(part.burst_offset_ns()).saturating_sub(self.fills_in_ns)
     }

@@ -1,6 +1,6 @@
 //! Several nodes take leases from one store, whose calls are slow and get lost, while nodes crash, reload and give leases
-//! back. All that they used must fit one local bucket. So must what a batch has taken from leases and given back, because the store
-//! denied it or did not answer: that is a charge, and a return (docs/guarantees.md). The bucket may have been full in between.
+//! back. All units that they used must fit one local bucket. So must the units that a batch has taken from leases and given back, because the
+//! store denied it or did not answer: that is a charge, and a return (docs/guarantees.md). The bucket may have been full in between.
 
 use std::collections::{BTreeMap, HashMap};
 

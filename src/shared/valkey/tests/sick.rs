@@ -174,58 +174,34 @@ fn returns_of_a_crowd_are_no_outage() {
     });
 }
 
-/// It paused the server, which had answered long ago.
+/// A node that stood still paused a server that had answered long ago, or one that answers after its stand: the time of the question
+/// begins again.
 #[test]
 fn a_node_that_stood_still_pauses_no_server() {
     with_each(|binary| {
-        let server = Server::start(binary);
-        let options =
-            options_of(&server.url("")).answer_timeout(Duration::from_millis(50)).unwrap();
-        let store = ValkeyStore::start(&options).unwrap();
-        let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
-        wait_until("connected", || spend().is_ok());
-        let mut control = server.connection();
-        let before = Server::connections_made(&mut control);
-        server.signal("-STOP");
-        assert!(spend().unwrap_err().is_store_overload());
-        let (stands, told) = std::sync::mpsc::channel();
-        store.run(Box::pin(async move {
-            stands.send(()).unwrap();
-            std::thread::sleep(SILENT + Duration::from_millis(300));
-        }));
-        told.recv().unwrap();
-        server.signal("-CONT");
-        wait_until("answered", || spend().is_ok());
-        assert_eq!(store.figures().unwrap().errors().paused, 0);
-        assert_eq!(Server::connections_made(&mut control), before, "a pause makes another");
-    });
-}
-
-/// The answer comes after its stand: the time of the question begins again.
-#[test]
-fn a_node_that_stood_still_asks_anew() {
-    with_each(|binary| {
-        let server = Server::start(binary);
-        let options =
-            options_of(&server.url("")).answer_timeout(Duration::from_millis(50)).unwrap();
-        let store = ValkeyStore::start(&options).unwrap();
-        let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
-        wait_until("connected", || spend().is_ok());
-        let mut control = server.connection();
-        let before = Server::connections_made(&mut control);
-        server.signal("-STOP");
-        assert!(spend().unwrap_err().is_store_overload());
-        let (stands, told) = std::sync::mpsc::channel();
-        store.run(Box::pin(async move {
-            stands.send(()).unwrap();
-            std::thread::sleep(SILENT + Duration::from_millis(300));
-        }));
-        told.recv().unwrap();
-        std::thread::sleep(SILENT + Duration::from_millis(500));
-        server.signal("-CONT");
-        wait_until("answered", || spend().is_ok());
-        assert_eq!(store.figures().unwrap().errors().paused, 0);
-        assert_eq!(Server::connections_made(&mut control), before, "a pause makes another");
+        for answers_later in [Duration::ZERO, SILENT + Duration::from_millis(500)] {
+            let server = Server::start(binary);
+            let options =
+                options_of(&server.url("")).answer_timeout(Duration::from_millis(50)).unwrap();
+            let store = ValkeyStore::start(&options).unwrap();
+            let spend = || charge(&store, &[member("a", &secondly(1_000, 1), 1)]);
+            wait_until("connected", || spend().is_ok());
+            let mut control = server.connection();
+            let before = Server::connections_made(&mut control);
+            server.signal("-STOP");
+            assert!(spend().unwrap_err().is_store_overload());
+            let (stands, told) = std::sync::mpsc::channel();
+            store.run(Box::pin(async move {
+                stands.send(()).unwrap();
+                std::thread::sleep(SILENT + Duration::from_millis(300));
+            }));
+            told.recv().unwrap();
+            std::thread::sleep(answers_later);
+            server.signal("-CONT");
+            wait_until("answered", || spend().is_ok());
+            assert_eq!(store.figures().unwrap().errors().paused, 0);
+            assert_eq!(Server::connections_made(&mut control), before, "a pause makes another");
+        }
     });
 }
 
