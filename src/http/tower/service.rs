@@ -176,8 +176,10 @@ impl<S> RateLimit<S> {
         if on_response.is_some() {
             asked = with_outcome(asked);
         }
-        let outcome = asked.ok().and_then(|(_, outcome)| outcome);
-        let outcome = outcome.map(|outcome| (outcome, Arc::clone(state)));
+        let outcome = match asked {
+            Ok((_, Some(outcome))) => Some((outcome, Arc::clone(state))),
+            _ => None,
+        };
         served(self.inner.call(Request::from_parts(parts, body)), outcome, on_response)
     }
 }
@@ -386,19 +388,20 @@ where
                     }
                 };
                 let mut held = None;
-                if let Some((mut outcome, state)) = outcome.take() {
-                    state.finish(&mut outcome, &mut response);
+                if let Some((outcome, state)) = outcome {
+                    state.finish(outcome, &mut response);
                     if let Some(on_response) = on_response.take() {
                         let within = response.extensions();
                         let is_answer_of_layer =
                             within.get::<Denied>().is_some() || within.get::<Rejection>().is_some();
-                        state.tell(*on_response, &outcome, &mut response);
+                        state.tell(*on_response, outcome, &mut response);
                         if is_answer_of_layer {
                             response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
                         }
                     }
                     held = outcome.held.take();
                 }
+                *outcome = None;
                 let until_end = match held {
                     None => UntilEnd::default(),
                     Some(held) => held.into_body(response.status()),
