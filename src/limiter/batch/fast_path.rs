@@ -30,6 +30,8 @@ struct Found<'g> {
     known: Known<'g>,
     entry: &'g Entry,
     gcra: &'g Gcra,
+    /// The charge that the word allows or denies.
+    charge: GcraCharge,
 }
 
 /// Why a batch was not charged.
@@ -106,25 +108,21 @@ fn spend_with_guard<const N: usize>(
     let inner = &*limiter.inner;
     let Store::LockFree(table) = &inner.store else { return None };
     // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
-    let homes = all(array::from_fn(|at| {
-        let home = home(table, guard, members[at].member)?;
-        if N > 1 {
-            home.prefetch();
-        }
-        Some(home)
-    }))?;
+    let mut homes = [home(table, guard, members[0].member, N > 1)?; N];
+    for at in 1..N {
+        homes[at] = home(table, guard, members[at].member, true)?;
+    }
     let view = inner.view(guard);
     let now_ns = match read_ns {
         Some(now_ns) => now_ns,
         None => inner.clock.quick_now_ns()?,
     };
     // Find each slot and decide each member by its word.
-    let mut is_allowed = true;
-    let mut found = all(array::from_fn(|at| {
-        let found = find(homes[at], view, members[at].member, now_ns)?;
-        is_allowed &= found.charge(members[at].member, now_ns).is_allowed();
-        Some(found)
-    }))?;
+    let mut found = [find(homes[0], view, members[0].member, now_ns)?; N];
+    for at in 1..N {
+        found[at] = find(homes[at], view, members[at].member, now_ns)?;
+    }
+    let is_allowed = found.iter().all(|it| it.charge.is_allowed());
     if is_allowed
         && let Err(Uncharged::NotLive) = charge_all(view, members, &homes, &mut found, now_ns)
     {
@@ -132,10 +130,9 @@ fn spend_with_guard<const N: usize>(
     }
     // The strictest member decides, of equal ones the last in the caller's order.
     let mut strictest = members[0].position;
-    let mut decision = found[0].decision(members[0].member, now_ns);
+    let mut decision = found[0].decision();
     for at in 1..N {
-        let Positioned { member, position } = members[at];
-        let own = found[at].decision(member, now_ns);
+        let (own, position) = (found[at].decision(), members[at].position);
         let order = own.cmp_strictness(&decision).then(position.cmp(&strictest));
         if order == Ordering::Greater {
             (decision, strictest) = (own, position);
@@ -150,11 +147,11 @@ fn spend_with_guard<const N: usize>(
     let Some(after) = after else { return Some(decision) };
     if let Some(tell) = &mut after.tell {
         for wanted in 0..N {
-            for (it, Positioned { member, position }) in found.iter().zip(members) {
+            for (it, Positioned { position, .. }) in found.iter().zip(members) {
                 if *position == wanted
                     && let Some(limit) = it.limit(now_ns)
                 {
-                    let own = it.told(member, &decision, now_ns);
+                    let own = it.told(&decision, now_ns);
                     tell(wanted, own.for_member(wanted), limit);
                 }
             }
@@ -176,17 +173,6 @@ fn spend_with_guard<const N: usize>(
     Some(decision)
 }
 
-/// Returns all values, if each is there.
-#[inline(always)]
-fn all<T: Copy, const N: usize>(values: [Option<T>; N]) -> Option<[T; N]> {
-    let [Some(first), ..] = values.as_slice() else { return None };
-    let mut all = [*first; N];
-    for at in 1..N {
-        all[at] = values[at]?;
-    }
-    Some(all)
-}
-
 /// A member, and its position among the batch's members.
 #[derive(Clone, Copy)]
 struct Positioned<'m> {
@@ -196,31 +182,43 @@ struct Positioned<'m> {
 
 /// Hashes a member's id, and returns where the search for its bucket begins.
 #[inline(always)]
-fn home<'g>(table: &'g Table, guard: &'g Guard, member: &Member<'_>) -> Option<Home<'g>> {
+fn home<'g>(
+    table: &'g Table,
+    guard: &'g Guard,
+    member: &Member<'_>,
+    prefetches: bool,
+) -> Option<Home<'g>> {
     let handle = member.handle;
     let fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fingerprint(id))?;
-    table.home(guard, fingerprint)
+    let home = table.home(guard, fingerprint)?;
+    if prefetches {
+        home.prefetch();
+    }
+    Some(home)
 }
 
 impl Found<'_> {
-    /// Computes the member's charge from the word.
+    /// Reads the word again, and decides the member by it. Returns whether the cell is live.
     #[inline(always)]
-    fn charge(&self, member: &Member<'_>, now_ns: u64) -> GcraCharge {
-        self.gcra.charge(self.known.word(), now_ns, member.cost)
+    fn decide_again(&mut self, member: &Member<'_>, now_ns: u64) -> bool {
+        let is_live = self.known.read_again();
+        if is_live {
+            self.charge = self.gcra.charge(self.known.word(), now_ns, member.cost);
+        }
+        is_live
     }
 
     #[inline(always)]
-    fn decision(&self, member: &Member<'_>, now_ns: u64) -> Decision {
-        self.gcra.decision(self.charge(member, now_ns))
+    fn decision(&self) -> Decision {
+        self.gcra.decision(self.charge)
     }
 
     /// Returns the member's own decision, in a batch with the decision `of_batch`.
-    fn told(&self, member: &Member<'_>, of_batch: &Decision, now_ns: u64) -> Decision {
-        let own = self.charge(member, now_ns);
-        let is_denied_by_others = own.is_allowed() && !of_batch.allowed();
-        let told =
-            if is_denied_by_others { self.gcra.charge(self.known.word(), now_ns, 0) } else { own };
-        self.gcra.decision(told)
+    fn told(&self, of_batch: &Decision, now_ns: u64) -> Decision {
+        if self.charge.is_allowed() && !of_batch.allowed() {
+            return self.gcra.decision(self.gcra.charge(self.known.word(), now_ns, 0));
+        }
+        self.decision()
     }
 
     /// Returns the limit that applies to the member.
@@ -243,7 +241,10 @@ fn find<'g>(
         Some(gcra) => gcra,
         None => entry.quick_limit_at(known.tag(), now_ns)?.rule().gcra()?,
     };
-    (member.cost <= gcra.burst()).then_some(Found { known, entry, gcra })
+    (member.cost <= gcra.burst()).then(|| {
+        let charge = gcra.charge(known.word(), now_ns, member.cost);
+        Found { known, entry, gcra, charge }
+    })
 }
 
 /// Returns the members in the order of their keys. `None` if two of them name one bucket.
@@ -293,9 +294,9 @@ fn charge_all<const N: usize>(
     for at in 0..N {
         let (member, it) = (members[at].member, &mut found[at]);
         // Repeats only when another call has changed the word.
-        while !it.known.swap(it.charge(member, now_ns).spent_ns) {
-            let is_live = it.known.read_again();
-            if !is_live || !it.charge(member, now_ns).is_allowed() {
+        while !it.known.swap(it.charge.spent_ns) {
+            let is_live = it.decide_again(member, now_ns);
+            if !is_live || !it.charge.is_allowed() {
                 if at > 0 {
                     coverage::hit(match is_live {
                         false => Race::KnownBatchMoved,
@@ -324,8 +325,8 @@ fn give_back(
     now_ns: u64,
 ) {
     let Some(limit) = found.limit(now_ns) else { return };
-    let word = Some(found.charge(member, now_ns).spent_ns);
-    let outcome = Outcome { word, decision: found.decision(member, now_ns) };
+    let word = Some(found.charge.spent_ns);
+    let outcome = Outcome { word, decision: found.decision() };
     let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
@@ -341,7 +342,7 @@ fn count(member: &Member<'_>, found: &Found<'_>, position: usize, decision: Deci
     let Some(stripes) = &handle.stripes else { return };
     match decision.denied_by() {
         None => {
-            let own = found.decision(member, now_ns);
+            let own = found.decision();
             stripes.count_allowed(&own, found.gcra.burst(), member.cost);
         }
         Some(denier) if denier == position => {
