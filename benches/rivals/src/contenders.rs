@@ -13,6 +13,7 @@ use tollgate::{Bucket, Clock, Decision, Error, Limiter};
 use crate::floor::Floor;
 use crate::ids::{Key, Text, Uuid, V4};
 use crate::limiters::{self, Governor, handle};
+use crate::others;
 use crate::work::{Contender, Contenders, Outcome, Setup, Who, Work};
 
 /// The keys of one call of `spend_many`.
@@ -39,6 +40,11 @@ pub(crate) fn single<K: Key>(setup: Setup) -> Contenders {
             all.push(governor_single::<K, RandomState>(Who::GovernorDefault, setup, &keys));
             all.push(governor_single::<K, ahash::RandomState>(Who::GovernorAhash, setup, &keys));
             all.push(rate_net_single(setup, &keys));
+            let is_of_tollgate =
+                matches!(setup.work, Work::Counting | Work::Sweeping | Work::Many16);
+            if !is_of_tollgate && setup.keys <= others::MOST_KEYS {
+                all.extend(others::single(setup, &keys));
+            }
         }
         all
     })
@@ -136,7 +142,7 @@ pub(crate) fn batch_of_2(setup: Setup) -> Contenders {
         let [texts, numbers] = [Text::LIMIT, u64::LIMIT].map(|name| handle(&limiter, name));
         let [first, second] = [(); 2].map(|()| Floor::new(setup.keys));
         let rate_nets = [(); 2].map(|()| limiters::rate_net(setup.rule()));
-        vec![
+        let mut all = vec![
             Contender::new(Who::Tollgate, &keys, move |(text, number)| {
                 let members = [texts.member(text.id()), numbers.member(number.id())];
                 let batch = limiter.batch(&members);
@@ -158,7 +164,11 @@ pub(crate) fn batch_of_2(setup: Setup) -> Contenders {
                 black_box(second.touch::<false, false>(number));
                 true
             }),
-        ]
+        ];
+        if setup.work == Work::Batch2 {
+            all.push(others::batch_of_2(setup, &keys));
+        }
+        all
     })
 }
 
@@ -229,6 +239,7 @@ pub(crate) fn bucket(setup: Setup) -> Contenders {
         vec![
             Contender::new(Who::Tollgate, &keys, move |()| is_allowed(bucket.spend(1))),
             Contender::new(Who::GovernorDefault, &keys, move |()| direct.check().is_ok()),
+            others::bucket(setup, &keys),
         ]
     })
 }

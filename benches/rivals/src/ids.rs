@@ -17,6 +17,9 @@ pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {
 
     fn id(&self) -> Id<'_>;
 
+    /// Passes on the key's bytes, for limiters that have no keys of this type.
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R;
+
     /// Charges one unit to rate-net's limiter.
     fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool;
 }
@@ -49,6 +52,11 @@ impl Key for Text {
     }
 
     #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(self.0.as_bytes())
+    }
+
+    #[inline]
     fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
         limiter.check_bytes(&self.0).is_allow()
     }
@@ -74,6 +82,11 @@ impl Key for Uuid {
     }
 
     #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(self.0.as_bytes())
+    }
+
+    #[inline]
     fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
         limiter.check_bytes(&self.0).is_allow()
     }
@@ -89,6 +102,11 @@ impl Key for u64 {
     #[inline]
     fn id(&self) -> Id<'_> {
         Id::Number(*self)
+    }
+
+    #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(&self.to_le_bytes())
     }
 
     #[inline]
@@ -123,6 +141,14 @@ impl<const IS_V6: bool> Key for Address<IS_V6> {
     }
 
     #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        match self.0 {
+            IpAddr::V4(address) => then(&address.octets()),
+            IpAddr::V6(address) => then(&address.octets()),
+        }
+    }
+
+    #[inline]
     fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
         limiter.check(rate_net::Key::ip(self.0)).is_allow()
     }
@@ -144,13 +170,18 @@ impl Key for Pair {
         Id::NumberAndText(self.0, &self.1)
     }
 
-    /// rate-net has no keys of two parts: its users put the bytes together.
     #[inline]
-    fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
         let mut bytes = [0; 32];
         let len = 8 + self.1.len();
         bytes[..8].copy_from_slice(&self.0.to_le_bytes());
         bytes[8..len].copy_from_slice(self.1.as_bytes());
-        limiter.check_bytes(&bytes[..len]).is_allow()
+        then(&bytes[..len])
+    }
+
+    /// rate-net has no keys of two parts: its users put the bytes together.
+    #[inline]
+    fn is_allowed_by(&self, limiter: &rate_net::RateLimiter) -> bool {
+        self.with_bytes(|bytes| limiter.check_bytes(bytes).is_allow())
     }
 }

@@ -9,6 +9,7 @@ mod layers;
 pub mod limiters;
 pub mod machine;
 pub mod meter;
+mod others;
 pub mod random;
 pub mod rule;
 pub mod turns;

@@ -38,6 +38,23 @@ impl Rule {
     /// After this time a bucket of [`refilling`](Rule::refilling) is full.
     pub const REFILLED: Duration = HOUR;
 
+    pub(crate) fn burst(self) -> u32 {
+        self.burst
+    }
+
+    pub(crate) fn interval(self) -> Duration {
+        self.interval
+    }
+
+    /// Returns the burst and the interval in whole milliseconds, so that a bucket is full again within 2^53 microseconds,
+    /// the most that runlimit takes.
+    pub(crate) fn within_285_years(self) -> (u64, Duration) {
+        let burst = u64::from(self.burst);
+        let most_ms = ((1 << 53) - 1) / 1000 / burst;
+        let interval_ms = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
+        (burst, Duration::from_millis(interval_ms.clamp(1, most_ms)))
+    }
+
     pub(crate) fn tollgate(self) -> tollgate::Limit {
         tollgate::Limit::new(self.burst.into(), 1, self.interval).expect("a limit that is valid")
     }

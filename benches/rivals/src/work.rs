@@ -68,6 +68,12 @@ pub enum Who {
     GovernorDefault,
     GovernorAhash,
     RateNet,
+    /// runlimit-memory: gcra, behind locks.
+    Runlimit,
+    /// pingora-limits: an estimate, in constant memory.
+    Pingora,
+    /// ratelimit: a token bucket without keys.
+    Ratelimit,
     /// The least work that a call consists of. For a layer it is the service without a layer.
     Floor,
 }

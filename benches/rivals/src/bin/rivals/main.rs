@@ -1,4 +1,4 @@
-//! Measures Tollgate beside governor 0.10.4, rate-net 2, tower_governor and the floor, in one run on one machine.
+//! Measures Tollgate beside governor 0.10.4, rate-net 2, tower_governor, others and the floor, in one run on one machine.
 //!
 //! Each row is the median of interleaved rounds. In a round every contender makes the same calls with the same keys in
 //! the same order; the one that begins changes from round to round. Every answer is checked. The ratios count, because

@@ -1,5 +1,7 @@
 //! The table of rows.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use rivals::random::Spread;
@@ -19,6 +21,8 @@ pub(crate) struct Row {
     pub(crate) tollgate_ns: f64,
     pub(crate) governor_ns: Option<f64>,
     pub(crate) rate_net_ns: Option<f64>,
+    /// The times of [`OTHERS`], where they make such calls.
+    pub(crate) others_ns: BTreeMap<&'static str, f64>,
     pub(crate) floor_ns: Option<f64>,
     /// The most that [`figure`](Row::figure) may be.
     pub(crate) at_most: Option<f64>,
@@ -47,6 +51,10 @@ impl Row {
             tollgate_ns: added(medians[&Who::Tollgate]),
             governor_ns: governors.into_iter().flatten().reduce(f64::min).map(added),
             rate_net_ns: ns(Who::RateNet),
+            others_ns: OTHERS
+                .into_iter()
+                .filter_map(|(who, name)| Some((name, ns(who)?)))
+                .collect(),
             floor_ns: ns(Who::Floor),
             at_most: match (spread, threads) {
                 (Spread::Uniform, 1) => at_most(case),
@@ -69,10 +77,15 @@ impl Row {
     }
 }
 
+/// The limiters that promise something else.
+const OTHERS: [(Who, &str); 3] =
+    [(Who::Runlimit, "runlimit"), (Who::Pingora, "pingora"), (Who::Ratelimit, "ratelimit")];
+
 pub(crate) fn print_table(rows: &[Row]) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    let header = "work/keys/threads/tollgate/governor/rate-net/floor/of governor/at most/verdict";
+    let header =
+        "work/keys/threads/tollgate/governor/rate-net/others/floor/of governor/at most/verdict";
     table.set_header(header.split('/'));
     for row in rows {
         let ns = |ns: Option<f64>| ns.map_or("-".to_string(), |ns| format!("{ns:.1}"));
@@ -87,6 +100,8 @@ pub(crate) fn print_table(rows: &[Row]) {
             (Some(_), Some(_)) => "missed",
             _ => "",
         };
+        let others: Vec<_> =
+            row.others_ns.iter().map(|(name, ns)| format!("{name} {ns:.1}")).collect();
         table.add_row([
             row.work.clone(),
             format!("{}{zipf}", row.keys),
@@ -94,6 +109,7 @@ pub(crate) fn print_table(rows: &[Row]) {
             ns(Some(row.tollgate_ns)),
             ns(row.governor_ns),
             ns(row.rate_net_ns),
+            others.join(", "),
             ns(row.floor_ns),
             share(row.of_governor()),
             at_most,
