@@ -197,15 +197,14 @@ fn prepare<'a>(
     }))
 }
 
-/// The strictest decision of the members that `counts` selects.
+/// Returns the strictest decision of the members that `counts` selects; of equal ones the last in the caller's order.
 pub(crate) fn strictest(
     members: &[Prepared<'_>],
     counts: impl Fn(&Prepared<'_>) -> bool,
 ) -> Decision {
-    let mut in_order: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> =
-        members.iter().filter(|member| counts(member)).collect();
-    in_order.sort_unstable_by_key(|member| member.position);
-    in_order.iter().fold(Decision::UNLIMITED, |strictest, member| {
-        strictest.stricter(member.decision.for_member(member.position))
-    })
+    let strictest = members
+        .iter()
+        .filter(|member| counts(member))
+        .max_by(|a, b| a.decision.cmp_strictness(&b.decision).then(a.position.cmp(&b.position)));
+    strictest.map_or(Decision::UNLIMITED, |member| member.decision.for_member(member.position))
 }
