@@ -274,7 +274,7 @@ impl Limiter {
 
     /// Switches the limiter off or on, at once and for all its clones. A limiter that is off allows every call as if no
     /// limit applied, whatever the id, and neither reads nor changes a bucket. Buckets keep their state, and refill as
-    /// time passes.
+    /// time passes. Only permits that are out still go back.
     ///
     /// A tower layer on this limiter still runs: it still refuses a request with 400 or 500 if a rule cannot find the
     /// request's id. The layer's own switch, `http::Switch`, lets all requests pass.
