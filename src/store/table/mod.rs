@@ -175,7 +175,10 @@ fn known_further_on(view: ShardView<'_>, fingerprint: Fingerprint) -> Option<Kno
     /// Longer searches are left to the slow path.
     const MAX_SLOTS: usize = 16;
     let mut slots = view.newest()?.slots_from_home(fingerprint).take(MAX_SLOTS);
-    slots.find_map(|slot| Some(Known { slot, word: slot.live_word(fingerprint)? }))
+    let found = slots.try_for_each(|slot| {
+        slot.search(fingerprint).map_break(|word| Some(Known { slot, word: word? }))
+    });
+    found.break_value().flatten()
 }
 
 /// A word with the limit tag that it is counted in.

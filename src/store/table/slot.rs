@@ -11,6 +11,8 @@
 //! the tag, and knows where the cell is counted. Two keys with the same low half that claim a slot at the same time could
 //! get one's tag with the other's key: no two of the keys of a table have 63 equal bits.
 
+use std::ops::ControlFlow;
+
 use super::fingerprint::Fingerprint;
 use crate::store::cell::{Cell, Word};
 use crate::store::key::LimitTag;
@@ -82,9 +84,27 @@ impl Slot {
     pub(super) fn live_word(&self, fingerprint: Fingerprint) -> Option<u64> {
         // Relaxed: swaps set the halves, which publish nothing. If a half is read too early, the
         // slot does not match, and the caller takes the slow path.
-        let is_own = self.lo.load(Ordering::Relaxed) == fingerprint.lo
-            && self.hi.load(Ordering::Relaxed) == fingerprint.hi;
-        if !is_own {
+        self.live_word_beside(self.lo.load(Ordering::Relaxed), fingerprint)
+    }
+
+    /// Returns what [`live_word`](Slot::live_word) does; `Break` ends the search: with the word, or without one at a vacant
+    /// slot, beyond which no key of this home is.
+    #[inline(always)]
+    pub(super) fn search(&self, fingerprint: Fingerprint) -> ControlFlow<Option<u64>> {
+        // Relaxed: as in `live_word`.
+        match self.lo.load(Ordering::Relaxed) {
+            NONE => ControlFlow::Break(None),
+            lo => match self.live_word_beside(lo, fingerprint) {
+                None => ControlFlow::Continue(()),
+                word => ControlFlow::Break(word),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn live_word_beside(&self, lo: u64, fingerprint: Fingerprint) -> Option<u64> {
+        // Relaxed: as in `live_word`.
+        if lo != fingerprint.lo || self.hi.load(Ordering::Relaxed) != fingerprint.hi {
             return None;
         }
         match self.word() {
