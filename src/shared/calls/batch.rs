@@ -59,7 +59,8 @@ pub(crate) enum Begun {
 /// # Errors
 ///
 /// As the calls of a [`Batch`](crate::batch::Batch); and with [`Error::is_store_failure`] if the store has a text that is no
-/// bucket, or ends. Nothing is charged then on this node; in the store all members may be charged or none. In an
+/// bucket, or ends. Nothing is charged then on this node; in the store all members may be charged or none, in several slots of a
+/// cluster those of one slot. In an
 /// outage of the store each shared limit's [policy](crate::limits::LimitOptions::on_error) decides its members of a spend or a
 /// check. A batch without an answer in time, or that is one too many, is denied: see [`Decision::overloaded`].
 ///

@@ -81,11 +81,6 @@ impl Servers {
         from + self.answer_timeout.max(within)
     }
 
-    /// Returns the time until which an answer to a call of now may take.
-    pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.answer_timeout
-    }
-
     /// Lets a call for these keys in, if it would be sent.
     pub(super) fn admit(
         &self,

@@ -4,7 +4,8 @@
 //! the slots charge their members one after the other, in the order of the slots' numbers. Where one denies after all, because
 //! another call came between, or fails, the charges before it are given back.
 //!
-//! A charge is given back as any other return: its units come back to the bucket that is there.
+//! A charge is given back as any other return: its units come back to the bucket that is there. A slot whose answer is lost may
+//! have charged its members; these units stay charged.
 
 use std::sync::Arc;
 
@@ -174,7 +175,7 @@ async fn give_back_in_time(
     let _ = timeout_at(deadline, giving).await;
 }
 
-/// Gives the charges of a slot back. What fails stays charged.
+/// Gives the charges of a slot back, as any other return. What fails stays charged.
 pub(super) async fn give_back(asker: &Asker, members: &[StoreMember], found: &Found) {
     let given = members.iter().zip(&found.texts).filter_map(|(member, text)| {
         let charge = charge_mark(member, text.as_deref(), found.unix_ns)?;
@@ -183,7 +184,7 @@ pub(super) async fn give_back(asker: &Asker, members: &[StoreMember], found: &Fo
     });
     let given: Vec<_> = given.collect();
     if !given.is_empty() {
-        let _ = asker.change_in_slot(&given, asker.servers.deadline()).await;
+        let _ = asker.change(&given, Instant::now()).await;
     }
 }
 

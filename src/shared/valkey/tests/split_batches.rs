@@ -49,6 +49,38 @@ fn members_that_only_look_deny_nothing() {
     });
 }
 
+/// The last slot fails, and the server of the first stands still while its charge is returned.
+#[test]
+fn charges_of_a_failed_batch_come_back_late() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let limits = "Plain: {burst: 10, count: 1, period: 1h, id: string, shared: exact}";
+        let file = format!("store: {{url: \"{}\", timeout: 200ms}}\n{limits}", shards.url());
+        let node = Limiter::new(Limits::from_yaml(&file).unwrap());
+        let plain = node.shared("Plain").unwrap();
+        block_on(node.store().unwrap().ready(Duration::from_secs(10))).unwrap();
+        let [first, _, last] = shards.keys("tollgate:Plain:");
+        let members = [&first, &last].map(|key| {
+            let id = key.strip_prefix("tollgate:Plain:").unwrap();
+            plain.member(id).cost(4).mode(MemberMode::SpendOnly)
+        });
+        shards.servers[2].signal("-STOP");
+        std::thread::scope(|scope| {
+            let spend = || block_on(node.shared_batch(&members).spend());
+            let spent = scope.spawn(spend);
+            wait_until("the first slot is charged", || shards.text(&first).is_some());
+            shards.servers[0].signal("-STOP");
+            let _ = spent.join().unwrap().unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(400));
+        shards.servers[0].signal("-CONT");
+        let id = first.strip_prefix("tollgate:Plain:").unwrap();
+        let left = || block_on(plain.check(id, 0)).unwrap().remaining();
+        wait_until("the charge is returned", || left() == Some(10));
+        shards.servers[2].signal("-CONT");
+    });
+}
+
 #[test]
 fn a_start_needs_each_node() {
     with_each(|binary| {
