@@ -1,7 +1,7 @@
 //! Permits: faults that random histories and an adversary found.
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tollgate::batch::MemberMode;
@@ -142,26 +142,29 @@ fn overflow_permits_outlast_the_default() {
 /// A call that comes in between is denied for lack of permits, not for lack of units that the batch gives back.
 #[test]
 fn permits_are_taken_before_units() {
-    let streams = Arc::new(OnceLock::<ConcurrencyLimit>::new());
+    let streams = Arc::new(Mutex::new(None::<ConcurrencyLimit>));
     let (seen, asked) = channel();
     let asks = {
         let streams = streams.clone();
         // The lock-free table has no lock that this call could wait for.
         hooked(hourly(10), move |_| {
-            let out = streams.get().map(|streams| streams.in_flight("a").unwrap());
+            let streams = streams.lock().unwrap();
+            let out = streams.as_ref().map(|streams| streams.in_flight("a").unwrap());
             let _ = seen.send(out);
         })
     };
     let (limiter, _) = limiter(limits(&[("Calls", asks), ("Flights", at_most(2))]), LockFree);
     let (calls, flights) =
         (limiter.limit("Calls").unwrap(), limiter.concurrency("Flights").unwrap());
-    streams.set(flights.clone()).unwrap();
+    *streams.lock().unwrap() = Some(flights.clone());
     let _ = asked.try_iter().count();
     let (_, held) =
         limiter.batch(&[calls.member("a"), flights.member("a")]).spend_estimate().unwrap();
     let out: Vec<_> = asked.try_iter().flatten().collect();
     assert_eq!((out.first(), out.last()), (Some(&0), Some(&1)), "looked at, and charged: {out:?}");
     drop(held);
+    // The rule would keep its own limiter for good.
+    *streams.lock().unwrap() = None;
 }
 
 /// They are of one bucket, and it is not known whose.

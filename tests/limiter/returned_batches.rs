@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollgate::options::{AtCap, Engine};
@@ -41,14 +41,15 @@ fn unit_of_a_denied_batch_counts_as_returned() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().clock(clock).engine(engine);
-        let other = Arc::new(OnceLock::<KeyedLimit>::new());
+        let other = Arc::new(Mutex::new(None::<KeyedLimit>));
         let (in_between, other_hand) = (other.clone(), hand.clone());
         let limit = Limit::new(4, 1, ms(1000)).unwrap();
         let (limiter, [own, then]) = with_late_denial(&limit, options, move || {
             other_hand.advance(us(10));
-            assert!(in_between.get().unwrap().spend("id", 1).unwrap().allowed());
+            let other = in_between.lock().unwrap();
+            assert!(other.as_ref().unwrap().spend("id", 1).unwrap().allowed());
         });
-        other.set(own.clone()).unwrap();
+        *other.lock().unwrap() = Some(own.clone());
         let members = [own.member("id"), then.member("c")];
         assert!(!limiter.batch(&members).spend().unwrap().allowed());
         assert!(own.spend("id", 3).unwrap().allowed(), "{engine:?}: 4 in the window");
@@ -56,6 +57,8 @@ fn unit_of_a_denied_batch_counts_as_returned() {
         assert_eq!(retry_in, ms(1000) - us(10), "{engine:?}: a fifth before a whole interval");
         hand.advance(retry_in);
         assert!(own.spend("id", 1).unwrap().allowed() && !own.spend("id", 1).unwrap().allowed());
+        // The rule would keep its own limiter for good.
+        *other.lock().unwrap() = None;
     }
 }
 
