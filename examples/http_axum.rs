@@ -10,7 +10,7 @@ use tollgate::{IdFormat, Limit, Limiter, Limits};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // 20 requests at once, then 10 every second, for each address.
+    // 20 requests at once, then 10 every second, for each address. Never more than 1,000 in an hour: Limit::at_most.
     let limit = Limit::new(20, 10, Duration::from_secs(1))?;
     let limits = Limits::builder().limit("PerClient", IdFormat::IpAddress, limit)?.build();
     let limiter = Limiter::new(limits);
