@@ -1,8 +1,9 @@
-//! Tests of a key that another call inserts while a call for it looks for room under the cap, and of a word under older
-//! limits.
+//! Tests of a key that another call inserts while a call for it looks for room under the cap, of a word under older limits, and of
+//! the fast path's search.
 
 use std::cell::Cell;
 
+use super::epoch::pin;
 use super::migration::FIRST_LOG2;
 use super::pressure::{OneLimit, store_key};
 use super::{Change, Rules, Seeds, Table};
@@ -130,4 +131,27 @@ fn words_of_older_limits_are_read_converted() {
     };
     assert_eq!(table.update(change, &SlowerLimit, &mut { denied }), Ok(()));
     assert_eq!(met, [220], "a denial is decided on the new units as well");
+}
+
+/// With 512 keys in one shard some are beyond the first cache line of their search, and behind them there are vacant slots.
+#[test]
+fn the_fast_path_finds_keys_further_on() {
+    const KEYS: u64 = 512;
+    let table = Table::with_shape(1024, 1, FIRST_LOG2, Seeds::new());
+    (0..KEYS).for_each(|id| assert_eq!(spend(&table, id, &OneLimit), Ok(())));
+    let guard = pin();
+    let word_of = |id: u64| {
+        let fingerprint = store_key(&table, &id.to_le_bytes()).fingerprint;
+        let home = table.home(&guard, fingerprint).expect("no migration");
+        let is_further_on = home.line.iter().all(|slot| slot.live_word(fingerprint).is_none());
+        (home.known().map(|known| known.word()), is_further_on)
+    };
+    let found: Vec<_> = (0..KEYS).map(word_of).collect();
+    let further_on = found.iter().filter(|(word, is_further_on)| word.is_some() && *is_further_on);
+    assert!(further_on.count() > KEYS as usize / 50);
+    // Searches of more than 16 slots are left to the slow path.
+    let missing = found.iter().filter(|(word, _)| word.is_none()).count();
+    assert!(missing < KEYS as usize / 50, "{missing}");
+    assert!(found.iter().all(|(word, _)| word.is_none_or(|word| word == 110)));
+    assert!((KEYS..4 * KEYS).all(|id| word_of(id).0.is_none()));
 }

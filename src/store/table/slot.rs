@@ -87,8 +87,8 @@ impl Slot {
         self.live_word_beside(self.lo.load(Ordering::Relaxed), fingerprint)
     }
 
-    /// Returns what [`live_word`](Slot::live_word) does; `Break` ends the search: with the word, or without one at a vacant
-    /// slot, beyond which no key of this home is.
+    /// Makes one step of the search for a key: `Break` with its live word, `Break(None)` at a vacant slot, beyond which the key
+    /// cannot be, and `Continue` at any other slot.
     #[inline(always)]
     pub(super) fn search(&self, fingerprint: Fingerprint) -> ControlFlow<Option<u64>> {
         // Relaxed: as in `live_word`.
