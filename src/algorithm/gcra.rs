@@ -90,6 +90,13 @@ impl Gcra {
         Decision::new(true, self.units(left_ns), retry_in_ns, spent_ns - now_ns)
     }
 
+    /// Computes the units that remain according to the decision of a charge.
+    #[inline(always)]
+    pub(crate) fn remaining(&self, charge: GcraCharge) -> u64 {
+        let tat_ns = if charge.is_allowed() { charge.spent_ns } else { charge.base_ns };
+        charge.limit_ns.saturating_sub(tat_ns) / self.emission_interval_ns
+    }
+
     /// Computes the decision of an allowed charge that wrote `tat_ns` as of a later time than `now_ns`, the caller's. The
     /// next call, which needs `cost` units, decides by `now_ns`.
     pub(crate) fn decision_after(&self, tat_ns: u64, now_ns: u64, cost: u64) -> Decision {
@@ -149,6 +156,17 @@ impl GcraCharge {
     #[inline(always)]
     pub(crate) fn is_allowed(self) -> bool {
         self.spent_ns <= self.limit_ns
+    }
+
+    /// A higher number for the decision of a stricter charge, but for the units that remain: a denial before an allowance, then
+    /// the longer wait.
+    #[inline(always)]
+    pub(crate) fn rank(self) -> u128 {
+        let wait_ns = (self.spent_ns + self.increment_ns).saturating_sub(self.limit_ns);
+        match self.is_allowed() {
+            true => wait_ns.into(),
+            false => 1 << 64 | u128::from(self.spent_ns - self.limit_ns),
+        }
     }
 }
 

@@ -17,9 +17,9 @@ use crate::limiter::batch::charge::return_charge;
 use crate::limiter::batch::member::Member;
 use crate::limiter::reserve::Receipt;
 use crate::limiter::reserve::claim::Claim;
-use crate::limits::{Entry, with_plain_bytes};
+use crate::limits::with_plain_bytes;
 use crate::store::key::KeyRef;
-use crate::store::{Fingerprint, Guard, Home, Known, Store, StoreKey, Table, pin, read};
+use crate::store::{Guard, Home, Known, Store, StoreKey, Table, pin, pin_briefly};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 
@@ -28,7 +28,6 @@ use crate::util::fault::{self, Fault};
 struct Found<'g> {
     /// With the word by which the member was decided last.
     known: Known<'g>,
-    entry: &'g Entry,
     gcra: &'g Gcra,
     /// The charge that the word allows or denies.
     charge: GcraCharge,
@@ -54,7 +53,7 @@ pub(super) struct After<'t> {
 
 /// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `after.tell`
 /// gets for a member that would have been allowed the decision of a check at a cost of 0.
-#[inline]
+#[inline(always)]
 pub(super) fn spend(
     limiter: &Limiter,
     members: &[Member<'_>],
@@ -69,6 +68,7 @@ pub(super) fn spend(
     }
 }
 
+#[inline(never)]
 fn spend_known<const N: usize>(
     limiter: &Limiter,
     members: &[Member<'_>; N],
@@ -79,38 +79,33 @@ fn spend_known<const N: usize>(
     if !inner.is_enabled() || inner.blocks.is_any() || inner.clock.is_custom() {
         return None;
     }
-    for member in members {
-        if !member.is_plain() || member.cost == 0 || member.handle.check_limiter(limiter).is_err() {
-            return None;
-        }
+    if !members.iter().all(|member| member.handle.is_of(limiter)) {
+        return None;
     }
-    let members = in_order_of_keys(members)?;
+    let order = order_of_keys(members)?;
     // A reading of a clock that is not quick may take long: it is made before the thread is pinned, and a return makes
     // one under a pin that may last.
-    if inner.clock.is_quick()
-        && let Some(guard) = read()
-    {
-        return spend_with_guard(limiter, &guard, &members, None, after);
-    }
     let read_ns = (!inner.clock.is_quick()).then(|| inner.clock.now_ns());
-    spend_with_guard(limiter, &pin(), &members, read_ns, after)
+    let guard = if read_ns.is_none() { pin_briefly() } else { pin() };
+    spend_with_guard(limiter, &guard, members, order, read_ns, after)
 }
 
-/// Spends members in the order of their keys. `read_ns` is a reading of the clock, if one was made.
-#[inline(never)]
+/// Spends members, and charges them in the order `order`. `read_ns` is a reading of the clock, if one was made.
+#[inline(always)]
 fn spend_with_guard<const N: usize>(
     limiter: &Limiter,
     guard: &Guard,
-    members: &[Positioned<'_>; N],
+    members: &[Member<'_>; N],
+    order: [usize; N],
     read_ns: Option<u64>,
     after: Option<&mut After<'_>>,
 ) -> Option<Decision> {
     let inner = &*limiter.inner;
     let Store::LockFree(table) = &inner.store else { return None };
-    // Hash all ids and prefetch their buckets, so that the waits for memory overlap.
-    let mut homes = [home(table, guard, members[0].member, N > 1)?; N];
+    // Prefetch all buckets, so that the waits for memory overlap.
+    let mut homes = [home(table, guard, &members[0], N > 1)?; N];
     for at in 1..N {
-        homes[at] = home(table, guard, members[at].member, true)?;
+        homes[at] = home(table, guard, &members[at], true)?;
     }
     let view = inner.view(guard);
     let now_ns = match read_ns {
@@ -118,69 +113,72 @@ fn spend_with_guard<const N: usize>(
         None => inner.clock.quick_now_ns()?,
     };
     // Find each slot and decide each member by its word.
-    let mut found = [find(homes[0], view, members[0].member, now_ns)?; N];
+    let mut found = [find(homes[0], view, &members[0], now_ns)?; N];
     for at in 1..N {
-        found[at] = find(homes[at], view, members[at].member, now_ns)?;
+        found[at] = find(homes[at], view, &members[at], now_ns)?;
     }
     let is_allowed = found.iter().all(|it| it.charge.is_allowed());
     if is_allowed
-        && let Err(Uncharged::NotLive) = charge_all(view, members, &homes, &mut found, now_ns)
+        && let Err(Uncharged::NotLive) = charge_all(view, members, order, &mut found, now_ns)
     {
         return None;
     }
-    // The strictest member decides, of equal ones the last in the caller's order.
-    let mut strictest = members[0].position;
-    let mut decision = found[0].decision();
+    // The strictest member decides, of equal ones the last.
+    let (mut strictest, mut rank) = (0, found[0].charge.rank());
     for at in 1..N {
-        let (own, position) = (found[at].decision(), members[at].position);
-        let order = own.cmp_strictness(&decision).then(position.cmp(&strictest));
-        if order == Ordering::Greater {
-            (decision, strictest) = (own, position);
+        let own = found[at].charge.rank();
+        let is_stricter = match own == rank {
+            true => found[at].remaining() <= found[strictest].remaining(),
+            false => own > rank,
+        };
+        if is_stricter {
+            (strictest, rank) = (at, own);
         }
     }
-    let decision = decision.for_member(strictest);
-    for (it, Positioned { member, position }) in found.iter().zip(members) {
+    let decision = found[strictest].decision().for_member(strictest);
+    for (at, (it, member)) in found.iter().zip(members).enumerate() {
         if member.handle.is_counting() {
-            count(member, it, *position, decision, now_ns);
+            count(member, it, at, decision, now_ns);
         }
     }
-    let Some(after) = after else { return Some(decision) };
+    if let Some(after) = after {
+        report(limiter, view, (members, &found), order, &decision, after);
+    }
+    Some(decision)
+}
+
+/// Tells and keeps what the caller wants to know of the members.
+#[inline(never)]
+fn report<const N: usize>(
+    limiter: &Limiter,
+    view: LimitsView<'_>,
+    (members, found): (&[Member<'_>; N], &[Found<'_>; N]),
+    order: [usize; N],
+    decision: &Decision,
+    after: &mut After<'_>,
+) {
     if let Some(tell) = &mut after.tell {
-        for wanted in 0..N {
-            for (it, Positioned { position, .. }) in found.iter().zip(members) {
-                if *position == wanted
-                    && let Some(limit) = it.limit(now_ns)
-                {
-                    let own = it.told(&decision, now_ns);
-                    tell(wanted, own.for_member(wanted), limit);
-                }
+        for (at, (it, member)) in found.iter().zip(members).enumerate() {
+            if let Some(limit) = it.limit(view, member) {
+                tell(at, it.told(decision).for_member(at), limit);
             }
         }
     }
     if let Some(keep) = &mut after.keep
         && decision.allowed()
     {
-        for at in 0..N {
-            let Positioned { member, position } = members[at];
-            let Found { known, gcra, .. } = found[at];
+        for at in order {
+            let (member, Found { known, gcra, .. }) = (&members[at], found[at]);
             with_plain_bytes(member.handle.format, &member.id, |id| {
                 let key = KeyRef { limit: member.handle.index, id };
                 let claim = Claim::of_gcra(key, known.tag(), gcra, member.cost);
-                keep.add(limiter, view, claim.of_member(position));
+                keep.add(limiter, view, claim.of_member(at));
             });
         }
     }
-    Some(decision)
 }
 
-/// A member, and its position among the batch's members.
-#[derive(Clone, Copy)]
-struct Positioned<'m> {
-    member: &'m Member<'m>,
-    position: usize,
-}
-
-/// Hashes a member's id, and returns where the search for its bucket begins.
+/// Returns where the search for a member's bucket begins.
 #[inline(always)]
 fn home<'g>(
     table: &'g Table,
@@ -188,9 +186,7 @@ fn home<'g>(
     member: &Member<'_>,
     prefetches: bool,
 ) -> Option<Home<'g>> {
-    let handle = member.handle;
-    let fingerprint = with_plain_bytes(handle.format, &member.id, |id| handle.fingerprint(id))?;
-    let home = table.home(guard, fingerprint)?;
+    let home = table.home(guard, member.fingerprint?)?;
     if prefetches {
         home.prefetch();
     }
@@ -214,16 +210,22 @@ impl Found<'_> {
     }
 
     /// Returns the member's own decision, in a batch with the decision `of_batch`.
-    fn told(&self, of_batch: &Decision, now_ns: u64) -> Decision {
+    fn told(&self, of_batch: &Decision) -> Decision {
         if self.charge.is_allowed() && !of_batch.allowed() {
-            return self.gcra.decision(self.gcra.charge(self.known.word(), now_ns, 0));
+            return self.gcra.decision(self.gcra.charge(self.known.word(), self.charge.now_ns, 0));
         }
         self.decision()
     }
 
+    #[inline(always)]
+    fn remaining(&self) -> u64 {
+        self.gcra.remaining(self.charge)
+    }
+
     /// Returns the limit that applies to the member.
-    fn limit(&self, now_ns: u64) -> Option<&Limit> {
-        self.entry.quick_limit_at(self.known.tag(), now_ns)
+    fn limit<'v>(&self, view: LimitsView<'v>, member: &Member<'_>) -> Option<&'v Limit> {
+        let entry = view.generation.limits.entry(member.handle.index);
+        entry.quick_limit_at(self.known.tag(), self.charge.now_ns)
     }
 }
 
@@ -243,28 +245,25 @@ fn find<'g>(
     };
     (member.cost <= gcra.burst()).then(|| {
         let charge = gcra.charge(known.word(), now_ns, member.cost);
-        Found { known, entry, gcra, charge }
+        Found { known, gcra, charge }
     })
 }
 
-/// Returns the members in the order of their keys. `None` if two of them name one bucket.
+/// Returns the members' positions in the order of their keys. `None` if two of them name one bucket.
 #[inline(always)]
-fn in_order_of_keys<'m, const N: usize>(
-    members: &'m [Member<'m>; N],
-) -> Option<[Positioned<'m>; N]> {
-    let mut sorted = array::from_fn(|position| Positioned { member: &members[position], position });
+fn order_of_keys<const N: usize>(members: &[Member<'_>; N]) -> Option<[usize; N]> {
+    let mut order = array::from_fn(|position| position);
     for end in 1..N {
         for at in (1..=end).rev() {
-            let [first, second] = [sorted[at - 1], sorted[at]];
-            match compare_keys(first.member, second.member) {
+            match compare_keys(&members[order[at - 1]], &members[order[at]]) {
                 Ordering::Less => break,
                 Ordering::Equal => return None,
                 Ordering::Greater if fault::active(Fault::CallersOrder) => break,
-                Ordering::Greater => sorted.swap(at - 1, at),
+                Ordering::Greater => order.swap(at - 1, at),
             }
         }
     }
-    Some(sorted)
+    Some(order)
 }
 
 /// Compares the keys of two plain members: by limit, then by the bytes of the id.
@@ -282,30 +281,29 @@ fn compare_ids(first: &Member<'_>, second: &Member<'_>) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Charges all members, in order. If one is denied or its cell is not live any more, all charges are returned.
+/// Charges all members in the order `order`. If one is denied or its cell is not live any more, all charges are returned.
 #[inline(always)]
 fn charge_all<const N: usize>(
     view: LimitsView<'_>,
-    members: &[Positioned<'_>; N],
-    homes: &[Home<'_>; N],
+    members: &[Member<'_>; N],
+    order: [usize; N],
     found: &mut [Found<'_>; N],
     now_ns: u64,
 ) -> Result<(), Uncharged> {
-    for at in 0..N {
-        let (member, it) = (members[at].member, &mut found[at]);
+    for (charged, at) in order.into_iter().enumerate() {
+        let (member, it) = (&members[at], &mut found[at]);
         // Repeats only when another call has changed the word.
         while !it.known.swap(it.charge.spent_ns) {
             let is_live = it.decide_again(member, now_ns);
             if !is_live || !it.charge.is_allowed() {
-                if at > 0 {
+                if charged > 0 {
                     coverage::hit(match is_live {
                         false => Race::KnownBatchMoved,
                         true => Race::KnownBatchDenied,
                     });
                 }
-                for charged in (0..at).rev() {
-                    let fingerprint = homes[charged].fingerprint();
-                    give_back(view, members[charged].member, fingerprint, &found[charged], now_ns);
+                for &at in order[..charged].iter().rev() {
+                    give_back(view, &members[at], &found[at], now_ns);
                 }
                 return Err(if is_live { Uncharged::Denied } else { Uncharged::NotLive });
             }
@@ -317,14 +315,10 @@ fn charge_all<const N: usize>(
 
 #[cold]
 #[inline(never)]
-fn give_back(
-    view: LimitsView<'_>,
-    member: &Member<'_>,
-    fingerprint: Fingerprint,
-    found: &Found<'_>,
-    now_ns: u64,
-) {
-    let Some(limit) = found.limit(now_ns) else { return };
+fn give_back(view: LimitsView<'_>, member: &Member<'_>, found: &Found<'_>, now_ns: u64) {
+    let (Some(limit), Some(fingerprint)) = (found.limit(view, member), member.fingerprint) else {
+        return;
+    };
     let word = Some(found.charge.spent_ns);
     let outcome = Outcome { word, decision: found.decision() };
     let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);

@@ -2,7 +2,8 @@
 
 use crate::algorithm::factor::Factor;
 use crate::limiter::handle::KeyedLimit;
-use crate::limits::{FloorName, Id, Leave};
+use crate::limits::{FloorName, Id, Leave, with_plain_bytes};
+use crate::store::Fingerprint;
 
 /// Says what a batch does with a member.
 ///
@@ -64,6 +65,9 @@ pub struct Member<'a> {
     pub(crate) cost: u64,
     pub(crate) terms: Terms<'a>,
     pub(crate) factor: Factor,
+    /// For the fast path; computed where the type of the id is known. `None` for a member that the fast path leaves to the general way: its id
+    /// has first to be converted to its normal form, or its cost, factor, mode or units to leave need more than a charge.
+    pub(super) fingerprint: Option<Fingerprint>,
 }
 
 /// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults: the fast
@@ -120,7 +124,7 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn cost(self, cost: u64) -> Member<'a> {
-        Member { cost, ..self }
+        Member { cost, ..self }.fast_if(cost > 0)
     }
 
     /// Sets the caller's factor; see [`KeyedLimit::scaled`]. Default: 1.
@@ -138,7 +142,7 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn factor(self, factor: Factor) -> Member<'a> {
-        Member { factor, ..self }
+        Member { factor, ..self }.fast_if(factor == Factor::ONE)
     }
 
     /// Sets the units that the bucket must have left after the cost, else the member denies the batch; see
@@ -163,7 +167,7 @@ impl<'a> Member<'a> {
 
     #[inline]
     pub(crate) fn leaving_any(self, leave: Leave<'a>) -> Member<'a> {
-        Member { terms: Terms::new(self.terms.mode(), leave), ..self }
+        self.with_terms(Terms::new(self.terms.mode(), leave))
     }
 
     /// Sets the mode. Default: [`MemberMode::CheckAndSpend`].
@@ -184,13 +188,21 @@ impl<'a> Member<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn mode(self, mode: MemberMode) -> Member<'a> {
-        Member { terms: Terms::new(mode, self.terms.leave()), ..self }
+        self.with_terms(Terms::new(mode, self.terms.leave()))
     }
-}
 
-impl Member<'_> {
+    #[inline]
+    fn with_terms(self, terms: Terms<'a>) -> Member<'a> {
+        Member { terms, ..self }.fast_if(matches!(terms, Terms::Default))
+    }
+
+    /// Leaves the member to the general way, unless `is_simple`.
+    #[inline]
+    fn fast_if(self, is_simple: bool) -> Member<'a> {
+        Member { fingerprint: self.fingerprint.filter(|_| is_simple), ..self }
+    }
+
     /// Whether the member is charged by its limit alone, and can deny the batch.
-    #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.terms, Terms::Default) && self.factor == Factor::ONE
     }
@@ -210,8 +222,10 @@ impl KeyedLimit {
     /// assert_eq!(limiter.batch(&[users.member("alice")]).spend()?.remaining(), Some(4));
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn member<'a>(&'a self, id: impl Into<Id<'a>>) -> Member<'a> {
         let (id, terms) = (id.into(), Terms::Default);
-        Member { handle: self, id, cost: 1, terms, factor: Factor::ONE }
+        let fingerprint = with_plain_bytes(self.format, &id, |id| self.fingerprint(id));
+        Member { handle: self, id, cost: 1, terms, factor: Factor::ONE, fingerprint }
     }
 }

@@ -151,7 +151,7 @@ fn prepare<'a>(
     member: &Member<'a>,
     scratch: &'a mut Scratch,
 ) -> Result<Option<Prepared<'a>>, Error> {
-    let Member { handle, id, cost, terms, factor } = *member;
+    let Member { handle, id, cost, terms, factor, .. } = *member;
     let mode = terms.mode();
     let id = encode(handle.format, id, scratch).inspect_err(|_| handle.tally.count_error())?;
     let key = KeyRef { limit: handle.index, id };

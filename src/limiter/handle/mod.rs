@@ -272,9 +272,15 @@ impl KeyedLimit {
         self.call(id.into(), Call::Reset)
     }
 
+    /// Whether the handle belongs to this limiter.
+    #[inline]
+    pub(crate) fn is_of(&self, limiter: &Limiter) -> bool {
+        Arc::ptr_eq(&limiter.inner, &self.limiter.inner)
+    }
+
     /// Returns an error if the handle belongs to another limiter.
     pub(crate) fn check_limiter(&self, limiter: &Limiter) -> Result<(), Error> {
-        if Arc::ptr_eq(&limiter.inner, &self.limiter.inner) {
+        if self.is_of(limiter) {
             return Ok(());
         }
         let text = format!("the handle of {} is of another limiter", self.name());

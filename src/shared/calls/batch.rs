@@ -445,7 +445,7 @@ pub(super) fn asked_member(
 
 /// Gives one member of a batch its units back, or makes its bucket full.
 async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<Decision, Error> {
-    let Member { handle: limit, id, cost, factor, terms } = *member;
+    let Member { handle: limit, id, cost, factor, terms, .. } = *member;
     let mode = terms.mode();
     if refunds {
         let cost = if mode == MemberMode::CheckOnly { 0 } else { cost };

@@ -146,10 +146,6 @@ impl<'g> Home<'g> {
         segment::prefetch_from(self.line.as_ptr());
     }
 
-    pub(crate) fn fingerprint(self) -> Fingerprint {
-        self.fingerprint
-    }
-
     /// Returns the generation of limits in whose units the words are.
     pub(crate) fn generation(self) -> u64 {
         self.view.newest().map_or(0, Segment::generation)
