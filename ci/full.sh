@@ -44,8 +44,6 @@ tests() {
     ENDURANCE_S=600 cargo test --release --all-features --test endurance -- --nocapture
     step "a history of 100,000,000 calls, checked"
     WITNESS_CALLS=100000000 cargo test --release --all-features --test witness lock_free -- --nocapture
-    step "instructions of a call"
-    benches/rivals/instructions.sh
 }
 
 # The models, which have build folders of their own.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the gate needs and does not find: rustfmt, clippy, curl, Chromium with its driver.
+# Installs what the gate needs and does not find: rustfmt, clippy, curl, valgrind, Chromium with its driver.
 . "$(dirname "$0")/common.sh"
 
 for component in rustfmt clippy; do
@@ -8,6 +8,7 @@ done
 
 packages=()
 command -v curl >/dev/null || packages+=(curl)
+command -v valgrind >/dev/null || packages+=(valgrind)
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || packages+=(chromium)
 command -v chromedriver >/dev/null || packages+=(chromium-driver)
 if [ "${#packages[@]}" -gt 0 ]; then

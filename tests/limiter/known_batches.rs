@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::batch::Member;
+use tollgate::batch::{Member, MemberMode};
 use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, Id, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
@@ -38,8 +38,8 @@ impl Side {
         Side { limiter, handles, hand }
     }
 
-    fn members<'a>(&'a self, ids: &'a [String], of: &[(usize, usize, u64)]) -> Vec<Member<'a>> {
-        let member = |&(limit, id, cost): &(usize, usize, u64)| {
+    fn members<'a>(&'a self, ids: &'a [String], of: &[Asked]) -> Vec<Member<'a>> {
+        let member = |&Asked { limit, id, cost, terms }: &Asked| {
             let number = id as u64;
             let id = match NAMES[limit] {
                 "Number" => Id::from(number),
@@ -53,29 +53,65 @@ impl Side {
                 }),
                 _ => Id::from(&ids[id]),
             };
-            self.handles[limit].member(id).cost(cost)
+            let member = self.handles[limit].member(id).cost(cost);
+            match terms {
+                Terms::None => member,
+                Terms::Factor => member.factor("0.5".parse().unwrap()),
+                Terms::Leaving(units) => member.leaving(units),
+                Terms::Mode(mode) => member.mode(mode),
+            }
         };
         of.iter().map(member).collect()
     }
 }
 
+/// A member: positions of its limit and id, its cost, and what else it says.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    limit: usize,
+    id: usize,
+    cost: u64,
+    terms: Terms,
+}
+
+/// What a member may say beside its cost: the fast path leaves all but `None` to the general way.
+#[derive(Clone, Copy, Debug)]
+enum Terms {
+    None,
+    Factor,
+    Leaving(u64),
+    Mode(MemberMode),
+}
+
 #[derive(Clone, Debug)]
 enum Op {
-    Batch(Vec<(usize, usize, u64)>),
-    Each(Vec<(usize, usize, u64)>),
-    Single(usize, usize, u64),
+    Batch(Vec<Asked>),
+    Each(Vec<Asked>),
+    Single(Asked),
     Advance(u64),
     Sweep,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Costs of 0 and above the burst are among them, and ids that are in a batch twice.
-    let member = || (0..NAMES.len(), 0..3_usize, prop_oneof![6 => 1..4_u64, 1 => 0..8_u64]);
+    let terms = prop_oneof![
+        24 => Just(Terms::None),
+        1 => Just(Terms::Factor),
+        1 => (0..5_u64).prop_map(Terms::Leaving),
+        1 => Just(Terms::Mode(MemberMode::CheckOnly)),
+        1 => Just(Terms::Mode(MemberMode::SpendOnly)),
+    ];
+    let cost = prop_oneof![6 => 1..4_u64, 1 => 0..8_u64];
+    let asked = (0..NAMES.len(), 0..3_usize, cost, terms)
+        .prop_map(|(limit, id, cost, terms)| Asked { limit, id, cost, terms })
+        .boxed();
+    let member = move || asked.clone();
+    let one = member();
     let members = move || prop::collection::vec(member(), 1..6);
     let op = prop_oneof![
         6 => members().prop_map(Op::Batch),
         3 => members().prop_map(Op::Each),
-        2 => member().prop_map(|(limit, id, cost)| Op::Single(limit, id, cost)),
+        2 => one.prop_map(Op::Single),
         2 => (0..4_000_u64).prop_map(Op::Advance),
         1 => Just(Op::Sweep),
     ];
@@ -97,8 +133,8 @@ fn run(side: &Side, ids: &[String], op: &Op) -> Answer {
             let decision = side.limiter.batch(&members).spend_into(&mut each).map_err(error)?;
             Ok((decision, each))
         }
-        Op::Single(limit, id, cost) => {
-            let members = side.members(ids, &[(*limit, *id, *cost)]);
+        Op::Single(asked) => {
+            let members = side.members(ids, &[*asked]);
             side.limiter.batch(&members).check().map(|it| (it, Vec::new())).map_err(error)
         }
         Op::Advance(ms) => {
