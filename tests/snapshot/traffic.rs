@@ -6,7 +6,7 @@ use std::thread;
 use tollgate::options::Engine;
 use tollgate::{Clock, Limiter, LimiterOptions};
 
-use super::{ENGINES, full_size, limits, slow, used};
+use super::{ENGINES, full_size, limiter, limits, options, slow, used};
 
 const BURST: u64 = 1 << 20;
 const KEYS: usize = 3_000;
@@ -82,5 +82,24 @@ fn snapshot_has_all_earlier_spends() {
         if engine == Engine::LockFree {
             assert!(limiter.stats().migrations > 0, "the table has not migrated");
         }
+    }
+}
+
+/// Two limiters of one snapshot have the keys of one hash function, so each finds the other's ids.
+#[test]
+fn a_batch_refuses_handles_of_a_limiter_from_the_same_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    for engine in ENGINES {
+        let (old, _manual) = limiter(limits(&[("A", slow(10))]), engine);
+        assert!(old.limit("A").unwrap().spend("x", 3).unwrap().allowed());
+        old.snapshot(&path).unwrap();
+        let (new, _) =
+            Limiter::restore(limits(&[("A", slow(10))]), options(engine).0, &path).unwrap();
+        let (of_old, of_new) = (old.limit("A").unwrap(), new.limit("A").unwrap());
+        assert_eq!(new.batch(&[of_new.member("x")]).spend().unwrap().remaining(), Some(6));
+        let error = new.batch(&[of_old.member("x")]).spend().unwrap_err();
+        assert!(error.is_invalid_batch(), "{engine:?}: {error}");
+        assert_eq!(of_new.check("x", 0).unwrap().remaining(), Some(6));
     }
 }
