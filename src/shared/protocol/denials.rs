@@ -2,7 +2,8 @@
 //!
 //! When the store denies a batch, the node keeps the texts that the store has found, for a tenth of a second. It decides a later
 //! batch by these texts, at the store's time now. If they deny it, it is denied, with the figures that the store would compute.
-//! If they allow it, the store is asked. So a kept text admits nothing. After a while one call asks all the same, and the others
+//! If they allow it, the store is asked, and the kept texts are charged until its answer replaces them. So a kept text admits
+//! nothing, and as many callers ask at once as it has units for. After a while one call asks all the same, and the others
 //! are denied until its answer is there: after 2 ms, and after twice as long each time that the store denies, up to 50 ms. So the
 //! first callers that come again learn soon of units that another node has returned, and a flood asks rarely.
 //!
@@ -69,6 +70,13 @@ impl Kept {
     fn was_denied_lately(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.denied_ns) < LAST_NS
     }
+
+    /// Returns the text after a charge that the store is asked for.
+    fn with_text(&self, text: String) -> Kept {
+        // Relaxed: it guards no other memory.
+        let is_renewed = Switch::new(self.is_renewed.load(Ordering::Relaxed));
+        Kept { key: self.key.clone(), text: Some(text.into_bytes().into()), is_renewed, ..*self }
+    }
 }
 
 impl State {
@@ -82,6 +90,15 @@ impl Place {
 
     fn read<R>(&self, then: impl FnOnce(&State) -> R) -> Option<R> {
         self.0.read().ok().map(|state| then(&state))
+    }
+
+    /// Replaces a text, if it is still kept and no other thread has the place: then more callers ask.
+    fn replace(&self, kept: &Arc<Kept>, by: Kept) {
+        if let Ok(mut state) = self.0.try_write()
+            && state.kept.as_ref().is_some_and(|now| Arc::ptr_eq(now, kept))
+        {
+            state.kept = Some(Arc::new(by));
+        }
     }
 
     fn change(&self, then: impl FnOnce(&mut State)) {
@@ -101,8 +118,8 @@ impl Denials {
         &self.places[self.hasher.hash_one(key) as usize % PLACES]
     }
 
-    /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
-    /// have all of them, or this call asks for newer ones.
+    /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, and are charged; the
+    /// node does not have all of them; or this call asks for newer ones.
     pub(crate) fn find(&self, members: &[StoreMember], now_ns: u64) -> Option<Found> {
         let mut texts: SmallVec<[(Arc<Kept>, u64); 2]> = SmallVec::new();
         for member in members {
@@ -121,13 +138,20 @@ impl Denials {
             leased: smallvec![0; members.len()],
             times,
         };
-        let denier = |found: &Found| denied_by(members, &decide_found(members, found).ok()?);
-        let _ = denier(&found)?;
+        let decided = decide_found(members, &found).ok()?;
+        if denied_by(members, &decided).is_none() {
+            for (at, (member, (kept, _))) in members.iter().zip(&texts).enumerate() {
+                if let Some((text, _)) = written(member, &decided[at], found.times[at]) {
+                    self.place(&member.key).replace(kept, kept.with_text(text));
+                }
+            }
+            return None;
+        }
         // It decided before the answer came, so its time is not earlier than this: no wait that is told is too short.
         for (time, (kept, _)) in found.times.iter_mut().zip(&texts) {
             *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
         }
-        found.denied = Some(denier(&found)?);
+        found.denied = Some(denied_by(members, &decide_found(members, &found).ok()?)?);
         // Relaxed: it guards no other memory.
         let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
             *for_ns >= kept.renewed_ns && !kept.is_renewed.swap(true, Ordering::Relaxed)

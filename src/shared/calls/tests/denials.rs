@@ -117,6 +117,42 @@ fn charges_of_the_node_replace_the_text() {
     assert!(!now(node.all.spend("a", 2)).unwrap().allowed());
 }
 
+/// When units may have come, as many callers ask as the kept text has units for, and one more. The others are denied meanwhile.
+#[test]
+fn as_many_callers_ask_as_units_have_come() {
+    let limit = Limit::new(5, 1, 10 * MS).unwrap();
+    let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
+    let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
+    let node = node_with(limits.build());
+    let two = [node.all.member("a"), node.all.member("b")];
+    assert!(node.is_allowed(5) && !node.is_allowed(1));
+    assert!(node.answer(node.all.spend("b", 5)).unwrap().allowed());
+    assert!(!node.answer(node.limiter.shared_batch(&two).spend()).unwrap().allowed());
+    for (after, units) in [(10, 1), (10, 1), (30, 3)] {
+        node.hand.advance(after * MS);
+        let mut calls: Vec<_> = (0..64).map(|_| Box::pin(node.all.spend("a", 1))).collect();
+        calls.retain_mut(|call| match poll(call.as_mut()) {
+            Poll::Ready(decision) => decision.unwrap().allowed(),
+            Poll::Pending => true,
+        });
+        assert_eq!(calls.len(), units + 1, "one more asks whether the denial still holds");
+        node.store.run_all();
+        calls.retain_mut(|call| match poll(call.as_mut()) {
+            Poll::Ready(decision) => decision.unwrap().allowed(),
+            Poll::Pending => panic!("answered"),
+        });
+        assert_eq!(calls.len(), units);
+        assert!(!now(node.all.spend("a", 1)).unwrap().allowed());
+    }
+    // A batch charges the text of each of its members.
+    let batch = node.limiter.shared_batch(&two);
+    let mut batch = Box::pin(batch.spend());
+    node.hand.advance(10 * MS);
+    assert!(poll(batch.as_mut()).is_pending());
+    assert!(poll(Box::pin(node.all.spend("a", 1)).as_mut()).is_pending(), "one more");
+    assert!(!now(node.all.spend("a", 1)).unwrap().allowed());
+}
+
 /// After 2 ms one call asks, and the others are denied meanwhile.
 #[test]
 fn one_call_renews_a_denial() {
