@@ -85,9 +85,9 @@ fn snapshot_has_all_earlier_spends() {
     }
 }
 
-/// Two limiters of one snapshot have the keys of one hash function, so each finds the other's ids.
+/// A limiter and its restored twin have the keys of one hash function, so each finds the other's ids.
 #[test]
-fn a_batch_refuses_handles_of_a_limiter_from_the_same_snapshot() {
+fn restored_limiters_refuse_handles_of_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     for engine in ENGINES {
