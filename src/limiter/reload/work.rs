@@ -112,7 +112,7 @@ fn names_that_went_cost_a_reload_nothing() {
     let known = || limiter.limits().count();
     let (first, mut most) = (known(), 0);
     let mut handles = VecDeque::new();
-    for at in 0..1000 {
+    for at in 0..300 {
         let name = format!("Tenant{at}");
         let with_name = Limits::builder().limit(NAME, IdFormat::RegIdDomainOrCidr, of(10)).unwrap();
         let with_name = with_name.limit(&name, IdFormat::String, of(10)).unwrap().build();
@@ -122,7 +122,7 @@ fn names_that_went_cost_a_reload_nothing() {
         let handle = limiter.limit(&name).unwrap();
         assert!(handle.spend("id", 1).unwrap().allowed());
         handles.push_back(handle);
-        handles.truncate(if at < 500 { HELD } else { 0 });
+        handles.truncate(if at < 150 { HELD } else { 0 });
         handles.rotate_left(usize::from(handles.len() == HELD));
         most = most.max(known());
     }
