@@ -329,6 +329,21 @@ mod tests {
         assert!(denials.find(&one, SENT_NS + 100).is_some(), "by the newer text");
     }
 
+    /// A call that asks charges the text by which it has decided, and no newer one.
+    #[test]
+    fn charges_leave_the_newer_text() {
+        let (denials, one) = (Denials::new(), [member("a")]);
+        keep(&denials, &one, &[UNIX_NS]);
+        let kept = || denials.place("a").read(|state| state.kept.clone()).flatten().unwrap();
+        let older = kept();
+        keep(&denials, &one, &[UNIX_NS + 7]);
+        let newer = kept();
+        denials.place("a").replace(&older, older.with_text("charged".to_owned()));
+        assert!(Arc::ptr_eq(&kept(), &newer));
+        denials.place("a").replace(&newer, newer.with_text("charged".to_owned()));
+        assert_eq!(kept().text.as_deref(), Some(&b"charged"[..]));
+    }
+
     /// A bucket that has allowed calls for a second is as one that has denied none.
     #[test]
     fn denials_are_forgotten_by_allowed_calls() {

@@ -124,7 +124,7 @@ fn as_many_callers_ask_as_units_have_come() {
     let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
     let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
     let node = node_with(limits.build());
-    let two = [node.all.member("a"), node.all.member("b")];
+    let two = [node.all.member("a"), node.all.member("b").cost(5)];
     assert!(node.is_allowed(5) && !node.is_allowed(1));
     assert!(node.answer(node.all.spend("b", 5)).unwrap().allowed());
     assert!(!node.answer(node.limiter.shared_batch(&two).spend()).unwrap().allowed());
@@ -149,8 +149,10 @@ fn as_many_callers_ask_as_units_have_come() {
     let mut batch = Box::pin(batch.spend());
     node.hand.advance(10 * MS);
     assert!(poll(batch.as_mut()).is_pending());
-    assert!(poll(Box::pin(node.all.spend("a", 1)).as_mut()).is_pending(), "one more");
-    assert!(!now(node.all.spend("a", 1)).unwrap().allowed());
+    for id in ["a", "b"] {
+        assert!(poll(Box::pin(node.all.spend(id, 1)).as_mut()).is_pending(), "one more");
+        assert!(!now(node.all.spend(id, 1)).unwrap().allowed());
+    }
 }
 
 /// After 2 ms one call asks, and the others are denied meanwhile.
