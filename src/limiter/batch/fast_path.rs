@@ -29,15 +29,15 @@ struct Found<'g> {
     /// With the word by which the member was decided last.
     known: Known<'g>,
     gcra: &'g Gcra,
-    /// The charge that the word allows or denies.
-    charge: GcraCharge,
 }
 
-/// Why a batch was not charged.
-enum Uncharged {
-    /// A member was denied, because another call took units meanwhile.
-    Denied,
-    /// A cell has died or moved.
+/// How the charges of an allowed batch have ended.
+#[derive(PartialEq, Eq)]
+enum Charged {
+    AsDecided,
+    /// Another call has changed a word, so the members have other decisions: a denial, if it has taken units that were needed.
+    Anew,
+    /// A cell has died or moved. Nothing is charged.
     NotLive,
 }
 
@@ -117,32 +117,23 @@ fn spend_with_guard<const N: usize>(
     for at in 1..N {
         found[at] = find(homes[at], view, &members[at], now_ns)?;
     }
-    let is_allowed = found.iter().all(|it| it.charge.is_allowed());
-    if is_allowed
-        && let Err(Uncharged::NotLive) = charge_all(view, members, order, &mut found, now_ns)
-    {
-        return None;
-    }
-    // The strictest member decides, of equal ones the last.
-    let (mut strictest, mut rank) = (0, found[0].charge.rank());
-    for at in 1..N {
-        let own = found[at].charge.rank();
-        let is_stricter = match own == rank {
-            true => found[at].remaining() <= found[strictest].remaining(),
-            false => own > rank,
-        };
-        if is_stricter {
-            (strictest, rank) = (at, own);
+    let mut strictest = strictest_of(members, &found, now_ns);
+    if strictest.1.is_allowed() {
+        match charge_all(view, members, order, &mut found, now_ns) {
+            Charged::AsDecided => {}
+            Charged::Anew => strictest = strictest_again(members, &found, now_ns),
+            Charged::NotLive => return None,
         }
     }
-    let decision = found[strictest].decision().for_member(strictest);
+    let (at, charge) = strictest;
+    let decision = found[at].gcra.decision(charge).for_member(at);
     for (at, (it, member)) in found.iter().zip(members).enumerate() {
         if member.handle.is_counting() {
             count(member, it, at, decision, now_ns);
         }
     }
     if let Some(after) = after {
-        report(limiter, view, (members, &found), order, &decision, after);
+        report(limiter, (view, now_ns), (members, &found), order, &decision, after);
     }
     Some(decision)
 }
@@ -151,7 +142,7 @@ fn spend_with_guard<const N: usize>(
 #[inline(never)]
 fn report<const N: usize>(
     limiter: &Limiter,
-    view: LimitsView<'_>,
+    (view, now_ns): (LimitsView<'_>, u64),
     (members, found): (&[Member<'_>; N], &[Found<'_>; N]),
     order: [usize; N],
     decision: &Decision,
@@ -159,8 +150,8 @@ fn report<const N: usize>(
 ) {
     if let Some(tell) = &mut after.tell {
         for (at, (it, member)) in found.iter().zip(members).enumerate() {
-            if let Some(limit) = it.limit(view, member) {
-                tell(at, it.told(decision).for_member(at), limit);
+            if let Some(limit) = it.limit(view, member, now_ns) {
+                tell(at, it.told(member, decision, now_ns).for_member(at), limit);
             }
         }
     }
@@ -194,39 +185,63 @@ fn home<'g>(
 }
 
 impl Found<'_> {
-    /// Reads the word again, and decides the member by it. Returns whether the cell is live.
+    /// Computes the charge that the word allows or denies.
     #[inline(always)]
-    fn decide_again(&mut self, member: &Member<'_>, now_ns: u64) -> bool {
-        let is_live = self.known.read_again();
-        if is_live {
-            self.charge = self.gcra.charge(self.known.word(), now_ns, member.cost);
-        }
-        is_live
-    }
-
-    #[inline(always)]
-    fn decision(&self) -> Decision {
-        self.gcra.decision(self.charge)
+    fn charge(&self, member: &Member<'_>, now_ns: u64) -> GcraCharge {
+        self.gcra.charge(self.known.word(), now_ns, member.cost)
     }
 
     /// Returns the member's own decision, in a batch with the decision `of_batch`.
-    fn told(&self, of_batch: &Decision) -> Decision {
-        if self.charge.is_allowed() && !of_batch.allowed() {
-            return self.gcra.decision(self.gcra.charge(self.known.word(), self.charge.now_ns, 0));
+    fn told(&self, member: &Member<'_>, of_batch: &Decision, now_ns: u64) -> Decision {
+        let charge = self.charge(member, now_ns);
+        if charge.is_allowed() && !of_batch.allowed() {
+            return self.gcra.decision(self.gcra.charge(self.known.word(), now_ns, 0));
         }
-        self.decision()
-    }
-
-    #[inline(always)]
-    fn remaining(&self) -> u64 {
-        self.gcra.remaining(self.charge)
+        self.gcra.decision(charge)
     }
 
     /// Returns the limit that applies to the member.
-    fn limit<'v>(&self, view: LimitsView<'v>, member: &Member<'_>) -> Option<&'v Limit> {
+    fn limit<'v>(
+        &self,
+        view: LimitsView<'v>,
+        member: &Member<'_>,
+        now_ns: u64,
+    ) -> Option<&'v Limit> {
         let entry = view.generation.limits.entry(member.handle.index);
-        entry.quick_limit_at(self.known.tag(), self.charge.now_ns)
+        entry.quick_limit_at(self.known.tag(), now_ns)
     }
+}
+
+/// Returns the strictest member and its charge, by the words that were read last; of equally strict ones the last.
+#[inline(always)]
+fn strictest_of<const N: usize>(
+    members: &[Member<'_>; N],
+    found: &[Found<'_>; N],
+    now_ns: u64,
+) -> (usize, GcraCharge) {
+    let mut strictest = (0, found[0].charge(&members[0], now_ns));
+    for at in 1..N {
+        let (own, (other_at, other)) = (found[at].charge(&members[at], now_ns), strictest);
+        let remaining = |at: usize, charge| found[at].gcra.remaining(charge);
+        let is_stricter = match own.rank() == other.rank() {
+            true => remaining(at, own) <= remaining(other_at, other),
+            false => own.rank() > other.rank(),
+        };
+        if is_stricter {
+            strictest = (at, own);
+        }
+    }
+    strictest
+}
+
+#[cold]
+#[inline(never)]
+fn strictest_again<const N: usize>(
+    members: &[Member<'_>; N],
+    found: &[Found<'_>; N],
+    now_ns: u64,
+) -> (usize, GcraCharge) {
+    strictest_of(members, found, now_ns)
 }
 
 /// Finds a member that needs nothing but its bucket.
@@ -243,10 +258,7 @@ fn find<'g>(
         Some(gcra) => gcra,
         None => entry.quick_limit_at(known.tag(), now_ns)?.rule().gcra()?,
     };
-    (member.cost <= gcra.burst()).then(|| {
-        let charge = gcra.charge(known.word(), now_ns, member.cost);
-        Found { known, gcra, charge }
-    })
+    (member.cost <= gcra.burst()).then_some(Found { known, gcra })
 }
 
 /// Returns the members' positions in the order of their keys. `None` if two of them name one bucket.
@@ -255,22 +267,28 @@ fn order_of_keys<const N: usize>(members: &[Member<'_>; N]) -> Option<[usize; N]
     let mut order = array::from_fn(|position| position);
     for end in 1..N {
         for at in (1..=end).rev() {
-            match compare_keys(&members[order[at - 1]], &members[order[at]]) {
-                Ordering::Less => break,
-                Ordering::Equal => return None,
-                Ordering::Greater if fault::active(Fault::CallersOrder) => break,
-                Ordering::Greater => order.swap(at - 1, at),
+            let is_after = is_after(&members[order[at - 1]], &members[order[at]])?;
+            if !is_after || fault::active(Fault::CallersOrder) {
+                break;
             }
+            order.swap(at - 1, at);
         }
     }
     Some(order)
 }
 
-/// Compares the keys of two plain members: by limit, then by the bytes of the id.
+/// Whether the key of the first of two members is after that of the second: by limit, then by the bytes of the id. `None` if both
+/// name one bucket.
 #[inline(always)]
-fn compare_keys(first: &Member<'_>, second: &Member<'_>) -> Ordering {
+fn is_after(first: &Member<'_>, second: &Member<'_>) -> Option<bool> {
     let [by_limit, other] = [first, second].map(|member| member.handle.index.0);
-    by_limit.cmp(&other).then_with(|| compare_ids(first, second))
+    if by_limit != other {
+        return Some(by_limit > other);
+    }
+    match compare_ids(first, second) {
+        Ordering::Equal => None,
+        order => Some(order == Ordering::Greater),
+    }
 }
 
 #[inline(never)]
@@ -289,13 +307,15 @@ fn charge_all<const N: usize>(
     order: [usize; N],
     found: &mut [Found<'_>; N],
     now_ns: u64,
-) -> Result<(), Uncharged> {
+) -> Charged {
+    let mut ended = Charged::AsDecided;
     for (charged, at) in order.into_iter().enumerate() {
         let (member, it) = (&members[at], &mut found[at]);
         // Repeats only when another call has changed the word.
-        while !it.known.swap(it.charge.spent_ns) {
-            let is_live = it.decide_again(member, now_ns);
-            if !is_live || !it.charge.is_allowed() {
+        while !it.known.swap(it.charge(member, now_ns).spent_ns) {
+            ended = Charged::Anew;
+            let is_live = it.known.read_again();
+            if !is_live || !it.charge(member, now_ns).is_allowed() {
                 if charged > 0 {
                     coverage::hit(match is_live {
                         false => Race::KnownBatchMoved,
@@ -305,22 +325,23 @@ fn charge_all<const N: usize>(
                 for &at in order[..charged].iter().rev() {
                     give_back(view, &members[at], &found[at], now_ns);
                 }
-                return Err(if is_live { Uncharged::Denied } else { Uncharged::NotLive });
+                return if is_live { ended } else { Charged::NotLive };
             }
         }
     }
     coverage::hit(Race::KnownBatchCharged);
-    Ok(())
+    ended
 }
 
 #[cold]
 #[inline(never)]
 fn give_back(view: LimitsView<'_>, member: &Member<'_>, found: &Found<'_>, now_ns: u64) {
-    let (Some(limit), Some(fingerprint)) = (found.limit(view, member), member.fingerprint) else {
+    let (Some(limit), Some(fingerprint)) = (found.limit(view, member, now_ns), member.fingerprint)
+    else {
         return;
     };
-    let word = Some(found.charge.spent_ns);
-    let outcome = Outcome { word, decision: found.decision() };
+    let charge = found.charge(member, now_ns);
+    let outcome = Outcome { word: Some(charge.spent_ns), decision: found.gcra.decision(charge) };
     let spent = Spent::new(limit.rule(), outcome, (now_ns, now_ns), ChargedTo::OwnCell);
     with_plain_bytes(member.handle.format, &member.id, |id| {
         let key = KeyRef { limit: member.handle.index, id };
@@ -336,7 +357,7 @@ fn count(member: &Member<'_>, found: &Found<'_>, position: usize, decision: Deci
     let Some(stripes) = &handle.stripes else { return };
     match decision.denied_by() {
         None => {
-            let own = found.decision();
+            let own = found.gcra.decision(found.charge(member, now_ns));
             stripes.count_allowed(&own, found.gcra.burst(), member.cost);
         }
         Some(denier) if denier == position => {
