@@ -252,7 +252,7 @@ impl AskedBatch {
         Ok(self.decided(decision?, texts))
     }
 
-    fn denials(&self) -> Option<&Denials> {
+    pub(super) fn denials(&self) -> Option<&Denials> {
         self.shared.first()?.handle.limiter.inner.part()?.denials.as_ref()
     }
 

@@ -404,6 +404,9 @@ impl SharedBatch<'_> {
                 return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
             }
         }
+        if let ([member], true, Some(denials)) = (&*members, was_denied, asked.denials()) {
+            denials.charge(member, now_ns);
+        }
         // No clone of them was made yet.
         let ours = Arc::get_mut(&mut members).into_iter().flatten();
         for (at, (member, to_store)) in to_ask.iter().zip(ours).enumerate() {

@@ -2,10 +2,14 @@
 //!
 //! When the store denies a batch, the node keeps the texts that the store has found, for a tenth of a second. It decides a later
 //! batch by these texts, at the store's time now. If they deny it, it is denied, with the figures that the store would compute.
-//! If they allow it, the store is asked, and the kept texts are charged until its answer replaces them. So a kept text admits
-//! nothing, and as many callers ask at once as it has units for. After a while one call asks all the same, and the others
+//! If they allow it, the store is asked. So a kept text admits nothing. After a while one call asks all the same, and the others
 //! are denied until its answer is there: after 2 ms, and after twice as long each time that the store denies, up to 50 ms. So the
 //! first callers that come again learn soon of units that another node has returned, and a flood asks rarely.
+//!
+//! A call for one bucket that asks takes one unit from the kept text, whatever its cost, until an answer replaces the text. So
+//! of a crowd that comes when units do, about as many ask as there are units. No call is denied for it that the store would allow: it
+//! comes to the store after the calls that ask, and if the store denies one of these, it has no unit for a call of the same cost.
+//! A batch takes nothing, because the store may deny it for another bucket.
 //!
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
@@ -15,7 +19,7 @@ use std::sync::{Arc, RwLock};
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::shared::protocol::decide::{decide_found, decide_found_one, denied_by, written};
+use crate::shared::protocol::decide::{decide, decide_found, decide_found_one, denied_by, written};
 use crate::shared::protocol::{Found, StoreMember};
 use crate::util::sync::{Ordering, Switch};
 
@@ -71,7 +75,7 @@ impl Kept {
         now_ns.saturating_sub(self.denied_ns) < LAST_NS
     }
 
-    /// Returns the text after a charge that the store is asked for.
+    /// Returns this with another text.
     fn with_text(&self, text: String) -> Kept {
         // Relaxed: it guards no other memory.
         let is_renewed = Switch::new(self.is_renewed.load(Ordering::Relaxed));
@@ -118,8 +122,8 @@ impl Denials {
         &self.places[self.hasher.hash_one(key) as usize % PLACES]
     }
 
-    /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, and are charged; the
-    /// node does not have all of them; or this call asks for newer ones.
+    /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
+    /// have all of them, or this call asks for newer ones.
     pub(crate) fn find(&self, members: &[StoreMember], now_ns: u64) -> Option<Found> {
         let mut texts: SmallVec<[(Arc<Kept>, u64); 2]> = SmallVec::new();
         for member in members {
@@ -138,20 +142,13 @@ impl Denials {
             leased: smallvec![0; members.len()],
             times,
         };
-        let decided = decide_found(members, &found).ok()?;
-        if denied_by(members, &decided).is_none() {
-            for (at, (member, (kept, _))) in members.iter().zip(&texts).enumerate() {
-                if let Some((text, _)) = written(member, &decided[at], found.times[at]) {
-                    self.place(&member.key).replace(kept, kept.with_text(text));
-                }
-            }
-            return None;
-        }
+        let denier = |found: &Found| denied_by(members, &decide_found(members, found).ok()?);
+        let _ = denier(&found)?;
         // It decided before the answer came, so its time is not earlier than this: no wait that is told is too short.
         for (time, (kept, _)) in found.times.iter_mut().zip(&texts) {
             *time = kept.unix_ns + now_ns.saturating_sub(kept.answered_ns);
         }
-        found.denied = Some(denied_by(members, &decide_found(members, &found).ok()?)?);
+        found.denied = Some(denier(&found)?);
         // Relaxed: it guards no other memory.
         let renews = |(kept, for_ns): &(Arc<Kept>, u64)| {
             *for_ns >= kept.renewed_ns && !kept.is_renewed.swap(true, Ordering::Relaxed)
@@ -160,6 +157,21 @@ impl Denials {
             return None;
         }
         Some(found)
+    }
+
+    /// Takes a unit from the kept text of a call's bucket, if it has one; for a call that is sent now.
+    pub(crate) fn charge(&self, member: &StoreMember, now_ns: u64) {
+        let place = self.place(&member.key);
+        let kept = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
+        let Some(kept) = kept.filter(|_| member.cost > 0) else { return };
+        let Some(for_ns) = now_ns.checked_sub(kept.sent_ns) else { return };
+        let (unix_ns, text) = (kept.unix_ns + for_ns, [kept.text.as_deref()]);
+        let one = [StoreMember { cost: 1, ..member.clone() }];
+        let decided = decide(&one, &text, unix_ns);
+        let left = decided.ok().and_then(|decided| written(&one[0], &decided[0], unix_ns));
+        if let Some((text, _)) = left {
+            place.replace(&kept, kept.with_text(text));
+        }
     }
 
     /// Returns the marks of a call that is sent now, and whether one of its buckets has denied a call lately.

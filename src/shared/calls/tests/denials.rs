@@ -124,10 +124,7 @@ fn as_many_callers_ask_as_units_have_come() {
     let limits = Limits::builder().limit("Own", IdFormat::String, limit.clone()).unwrap();
     let limits = limits.limit_with("All", IdFormat::String, limit, exact()).unwrap();
     let node = node_with(limits.build());
-    let two = [node.all.member("a"), node.all.member("b").cost(5)];
     assert!(node.is_allowed(5) && !node.is_allowed(1));
-    assert!(node.answer(node.all.spend("b", 5)).unwrap().allowed());
-    assert!(!node.answer(node.limiter.shared_batch(&two).spend()).unwrap().allowed());
     for (after, units) in [(10, 1), (10, 1), (30, 3)] {
         node.hand.advance(after * MS);
         let mut calls: Vec<_> = (0..64).map(|_| Box::pin(node.all.spend("a", 1))).collect();
@@ -144,15 +141,35 @@ fn as_many_callers_ask_as_units_have_come() {
         assert_eq!(calls.len(), units);
         assert!(!now(node.all.spend("a", 1)).unwrap().allowed());
     }
-    // A batch charges the text of each of its members.
-    let batch = node.limiter.shared_batch(&two);
-    let mut batch = Box::pin(batch.spend());
-    node.hand.advance(10 * MS);
-    assert!(poll(batch.as_mut()).is_pending());
+}
+
+/// The store may deny a call that asks: for its cost, if another node has taken units, or for another bucket of its batch. Calls
+/// for which it has the units ask as well.
+#[test]
+fn calls_that_ask_deny_none_that_fit() {
+    let node = node();
+    let batch = [node.all.member("a").cost(3), node.all.member("b")];
     for id in ["a", "b"] {
-        assert!(poll(Box::pin(node.all.spend(id, 1)).as_mut()).is_pending(), "one more");
-        assert!(!now(node.all.spend(id, 1)).unwrap().allowed());
+        assert!(node.answer(node.all.spend(id, 5)).unwrap().allowed());
+        assert!(!node.answer(node.all.spend(id, 1)).unwrap().allowed());
     }
+    node.hand.advance(3 * MINUTE);
+    // The texts of both are kept, and have 3 units each.
+    for id in ["a", "b"] {
+        assert!(!node.answer(node.all.spend(id, 4)).unwrap().allowed());
+    }
+    assert!(block_on(other(&node).spend("a", 1)).unwrap().allowed());
+    assert!(block_on(other(&node).spend("b", 3)).unwrap().allowed());
+    let batch = node.limiter.shared_batch(&batch);
+    let mut asks = [Box::pin(batch.spend()), Box::pin(batch.spend()), Box::pin(batch.spend())];
+    assert!(asks.iter_mut().all(|call| poll(call.as_mut()).is_pending()));
+    let mut large = Box::pin(node.all.spend("a", 3));
+    let mut small = Box::pin(node.all.spend("a", 2));
+    assert!(poll(large.as_mut()).is_pending() && poll(small.as_mut()).is_pending());
+    node.store.run_all();
+    let Poll::Ready(Ok(denied)) = poll(large.as_mut()) else { panic!("answered") };
+    let Poll::Ready(Ok(allowed)) = poll(small.as_mut()) else { panic!("answered") };
+    assert!(!denied.allowed() && allowed.allowed());
 }
 
 /// After 2 ms one call asks, and the others are denied meanwhile.
