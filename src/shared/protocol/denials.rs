@@ -9,7 +9,7 @@
 //! A call for one bucket that asks takes one unit from the kept text, whatever its cost, until an answer replaces the text. So
 //! of a crowd that comes when units do, about as many ask as there are units. No call is denied for it that the store would allow: it
 //! comes to the store after the calls that ask, and if the store denies one of these, it has no unit for a call of the same cost.
-//! A batch takes nothing, because the store may deny it for another bucket.
+//! A batch takes nothing, because the store may deny it for another bucket, nor does a call with a factor, whose units are others.
 //!
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
@@ -163,7 +163,8 @@ impl Denials {
     pub(crate) fn charge(&self, member: &StoreMember, now_ns: u64) {
         let place = self.place(&member.key);
         let kept = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
-        let Some(kept) = kept.filter(|_| member.cost > 0) else { return };
+        let is_plain = member.cost > 0 && member.unscaled.is_none();
+        let Some(kept) = kept.filter(|_| is_plain) else { return };
         let Some(for_ns) = now_ns.checked_sub(kept.sent_ns) else { return };
         let (unix_ns, text) = (kept.unix_ns + for_ns, [kept.text.as_deref()]);
         let one = [StoreMember { cost: 1, ..member.clone() }];

@@ -172,6 +172,22 @@ fn calls_that_ask_deny_none_that_fit() {
     assert!(!denied.allowed() && allowed.allowed());
 }
 
+/// The store may deny a call with a factor that others do not have.
+#[test]
+fn calls_with_factors_take_no_unit_ahead() {
+    for (factor, units) in [(1_000_000, 2), (2_000_000, 3)] {
+        let node = node();
+        assert!(node.is_allowed(5));
+        node.hand.advance(3 * MINUTE);
+        assert!(!node.is_allowed(4), "3 units are kept");
+        let scaled = node.all.scaled(Factor::from_millionths(factor));
+        let mut asks = Box::pin(scaled.spend("a", 1));
+        assert!(poll(asks.as_mut()).is_pending());
+        assert!(poll(Box::pin(node.all.spend("a", units)).as_mut()).is_pending());
+        assert_eq!(node.all.spend_here("a", units + 1).map(|it| it.allowed()), Some(false));
+    }
+}
+
 /// After 2 ms one call asks, and the others are denied meanwhile.
 #[test]
 fn one_call_renews_a_denial() {
