@@ -2,8 +2,8 @@
 # The instructions of each call are at most those of ci/instructions.txt: ci/instructions.sh [--update]
 # Without an argument it prints each row that differs and fails if a call takes more; with --update it writes the file.
 #
-# callgrind counts to the unit, so with the compiler of the file a call may take no instruction more, and a layer, whose
-# allocations vary, 2 %. With another compiler each may take 10 % more: a reader of the output sees which rule applied.
+# callgrind counts to the unit, so with the compiler and the C library of the file a call may take no instruction more, and a
+# layer, whose allocations vary, 2 %. With others each may take 10 % more: the output says which rule applied.
 . "$(dirname "$0")/common.sh"
 
 case ${1:-} in
@@ -23,17 +23,17 @@ layers=$!
 WORKS="u64 ipv4 ipv6 pair counting batch2 receipt batch4 overrides bucket" benches/rivals/instructions.sh >"$counts/others"
 wait "$layers"
 
-compiler=$(rustc --version)
+tools="$(rustc --version), $(ldd --version | sed -n 1p)"
 {
-    echo "# Instructions of a call of one known key, by $compiler: written by ci/instructions.sh --update"
+    echo "# Instructions of a call of one known key, by $tools: written by ci/instructions.sh --update"
     cat "$counts/layers" "$counts/others" | awk -F ' *[|] *' '$4 + 0 { print $2, $3, $4 }' | sort
 } >"$counts/instructions.txt"
 if [ "${1:-}" = --update ]; then
     cp "$counts/instructions.txt" ci/instructions.txt
 fi
 rise=0
-grep -qF "by $compiler:" ci/instructions.txt || rise=10
-[ "$rise" = 0 ] || echo "ci/instructions.txt is of another compiler: a call may take 10 % more"
+grep -qF "by $tools:" ci/instructions.txt || rise=10
+[ "$rise" = 0 ] || echo "ci/instructions.txt is of another compiler or C library: a call may take 10 % more"
 awk -v rise="$rise" '
     /^#/ { next }
     FNR == NR { recorded[$1 " " $2] = $3; next }
