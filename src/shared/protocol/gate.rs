@@ -2,9 +2,9 @@
 //!
 //! A node can be called more often than it can ask its store, or than the store can answer. Then its callers would wait for each
 //! other, and the last ones longer than the store's timeout. So a call begins only while few enough are under way; another one is
-//! denied at once. One id may have at most a quarter of them under way, so that a flood of its calls leaves room for other ids. A
-//! call of an id that was denied within the last second begins only while less than half of them are under way, so that a flood of
-//! many such ids leaves room as well.
+//! denied at once. One id may have at most half of them under way, so that a flood of its calls leaves room for other ids. A
+//! call of an id that was denied within the last second begins only while less than half of them are under way, and of its own a
+//! quarter, so that a flood of many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
 //! no answer in time: to three quarters of those that had one meanwhile. It grows again with those that have, and is whole
@@ -40,8 +40,8 @@ const WHOLE_AFTER_US: u64 = 500_000;
 const ANSWERS: usize = 8;
 /// The parts into which ids are divided by a hash.
 const PARTS: usize = 256;
-/// The share of a part: one in this number.
-const SHARE: usize = 4;
+/// The share of a part: one in this number; for a call of an id that was denied lately, half as much.
+const SHARE: usize = 2;
 /// The calls of a part that may always be under way.
 const FEWEST_OF_PART: usize = 2;
 /// The calls that may be under way at once and make none late.
@@ -141,7 +141,8 @@ impl Gate {
         was_denied: bool,
     ) -> Option<Passed> {
         let allowed = self.allowed_at(self.now_us());
-        self.under_way.enter(if was_denied { allowed / 2 } else { allowed })?;
+        let allowed = if was_denied { allowed / 2 } else { allowed };
+        self.under_way.enter(allowed)?;
         // If it returns early from here on, the drop of `passed` lowers the counts again.
         let mut passed = Counts { gate: self.clone(), parts: SmallVec::new() };
         for key in keys {
