@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The instructions of each call are at most those of ci/instructions.txt: ci/instructions.sh [--update]
-# Without an argument it prints each row that differs and fails if a call takes more; with --update it writes the file.
+# Without an argument it prints each row outside its tolerance and fails if a call takes more; with --update it writes the file.
 #
 # callgrind counts to the unit, so with the compiler and the C library of the file a call may take no instruction more, and a
 # layer, whose allocations vary, 2 %. With others each may take 10 % more: the output says which rule applied.
@@ -53,4 +53,4 @@ awk -v rise="$rise" '
     echo "a call takes more instructions than ci/instructions.txt says; if this is meant, run ci/instructions.sh --update and commit the file"
     exit 1
 }
-echo "$(grep -vc '^#' ci/instructions.txt) calls counted, none takes more instructions than recorded"
+echo "$(grep -vc '^#' ci/instructions.txt) calls counted, none takes more instructions than allowed"

@@ -158,8 +158,8 @@ impl GcraCharge {
         self.spent_ns <= self.limit_ns
     }
 
-    /// A higher number for the decision of a stricter charge, but for the units that remain: a denial before an allowance, then
-    /// the longer wait.
+    /// Ranks charges by how strict their decisions are: denials above allowances, then by the longer wait. The remaining units
+    /// do not count.
     #[inline(always)]
     pub(crate) fn rank(self) -> u128 {
         let wait_ns = (self.spent_ns + self.increment_ns).saturating_sub(self.limit_ns);

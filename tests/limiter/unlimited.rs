@@ -169,6 +169,7 @@ fn explain_names_the_override() {
 
 /// The limit is lifted from the end of the id's override to that of its account's. What was taken before counted back in what
 /// was taken after, because both were of one generation of limits.
+#[cfg(feature = "boulder")]
 #[test]
 fn permits_lifted_between_two_ends_begin_anew() {
     for engine in ENGINES {

@@ -1,7 +1,7 @@
 //! The fast path of a batch: one to four plain members whose keys the lock-free table knows.
 //!
-//! It does what [`charge`](super::charge) does, in the same order, without copies of the ids and without a search for
-//! each step: it finds all slots, decides all members by their words, and then swaps each word once.
+//! It does what [`charge`](super::charge) does, without copies of the ids and without a search for each step: it finds and
+//! decides the members in the caller's order, and then swaps each word, in the order of keys.
 
 use std::array;
 use std::cmp::Ordering;

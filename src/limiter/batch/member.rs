@@ -65,13 +65,14 @@ pub struct Member<'a> {
     pub(crate) cost: u64,
     pub(crate) terms: Terms<'a>,
     pub(crate) factor: Factor,
-    /// For the fast path; computed where the type of the id is known. `None` for a member that the fast path leaves to the general way: its id
-    /// has first to be converted to its normal form, or its cost, factor, mode or units to leave need more than a charge.
+    /// For the fast path; computed where the type of the id is known. `None` for a member that the fast path leaves to the general
+    /// way: its id has first to be converted to its normal form, its cost is 0, or its factor, mode or units to leave are not the
+    /// defaults.
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults: the fast
-/// path has no other member, and pays for no field that it does not use.
+/// The mode of a member, and the units that its bucket must have left. One byte says that both are the defaults, so that a
+/// member is made with few writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Terms<'a> {
     Default,

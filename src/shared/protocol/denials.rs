@@ -6,10 +6,12 @@
 //! are denied until its answer is there: after 2 ms, and after twice as long each time that the store denies, up to 50 ms. So the
 //! first callers that come again learn soon of units that another node has returned, and a flood asks rarely.
 //!
-//! A call for one bucket that asks takes one unit from the kept text, whatever its cost, until an answer replaces the text. So
+//! A spend that asks for one bucket, because the kept text allows it, takes one unit from that text, whatever its cost, until an
+//! answer replaces the text. So
 //! of a crowd that comes when units do, about as many ask as there are units. No call is denied for it that the store would allow: it
 //! comes to the store after the calls that ask, and if the store denies one of these, it has no unit for a call of the same cost.
-//! A batch takes nothing, because the store may deny it for another bucket, nor does a call with a factor, whose units are others.
+//! One that asks for several buckets takes nothing, because the store may deny it for another bucket, nor does a call with a
+//! factor, whose units are others.
 //!
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
@@ -96,7 +98,7 @@ impl Place {
         self.0.read().ok().map(|state| then(&state))
     }
 
-    /// Replaces a text, if it is still kept and no other thread has the place: then more callers ask.
+    /// Replaces a text if it is still kept. If another thread has the place, this does nothing, and more callers ask.
     fn replace(&self, kept: &Arc<Kept>, by: Kept) {
         if let Ok(mut state) = self.0.try_write()
             && state.kept.as_ref().is_some_and(|now| Arc::ptr_eq(now, kept))
@@ -159,7 +161,7 @@ impl Denials {
         Some(found)
     }
 
-    /// Takes a unit from the kept text of a call's bucket, if it has one; for a call that is sent now.
+    /// Takes a unit from the kept text of the bucket of a call that is sent now, if there is one, and it allows the call.
     pub(crate) fn charge(&self, member: &StoreMember, now_ns: u64) {
         let place = self.place(&member.key);
         let kept = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
@@ -167,6 +169,12 @@ impl Denials {
         let Some(kept) = kept.filter(|_| is_plain) else { return };
         let Some(for_ns) = now_ns.checked_sub(kept.sent_ns) else { return };
         let (unix_ns, text) = (kept.unix_ns + for_ns, [kept.text.as_deref()]);
+        let is_allowed = |members: &[StoreMember]| {
+            decide(members, &text, unix_ns).is_ok_and(|decided| decided[0].decision.allowed())
+        };
+        if !is_allowed(std::slice::from_ref(member)) {
+            return;
+        }
         let one = [StoreMember { cost: 1, ..member.clone() }];
         let decided = decide(&one, &text, unix_ns);
         let left = decided.ok().and_then(|decided| written(&one[0], &decided[0], unix_ns));

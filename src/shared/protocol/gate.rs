@@ -3,8 +3,8 @@
 //! A node can be called more often than it can ask its store, or than the store can answer. Then its callers would wait for each
 //! other, and the last ones longer than the store's timeout. So a call begins only while few enough are under way; another one is
 //! denied at once. One id may have at most half of them under way, so that a flood of its calls leaves room for other ids. A
-//! call of an id that was denied within the last second begins only while less than half of them are under way, and of its own a
-//! quarter, so that a flood of many such ids leaves room as well.
+//! call of an id that was denied within the last second begins only while less than half of them are under way, and less than a
+//! quarter for its id, so that a flood of many such ids leaves room as well.
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
 //! no answer in time: to three quarters of those that had one meanwhile. It grows again with those that have, and is whole

@@ -172,6 +172,17 @@ fn calls_that_ask_deny_none_that_fit() {
     assert!(!denied.allowed() && allowed.allowed());
 }
 
+/// The text denies a call that asks whether the denial still holds.
+#[test]
+fn renewals_take_no_unit() {
+    let node = node();
+    assert!(node.is_allowed(2) && !node.is_allowed(4), "3 units are kept");
+    node.hand.advance(2 * MS);
+    let mut renews = Box::pin(node.all.spend("a", 4));
+    assert!(poll(renews.as_mut()).is_pending());
+    assert!(poll(Box::pin(node.all.spend("a", 3)).as_mut()).is_pending());
+}
+
 /// The store may deny a call with a factor that others do not have.
 #[test]
 fn calls_with_factors_take_no_unit_ahead() {

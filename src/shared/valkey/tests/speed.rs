@@ -56,7 +56,7 @@ fn time_of_a_spend_from_a_lease() {
     });
 }
 
-/// A flood of one id, of which the node keeps the denial: ten calls a second ask the store.
+/// A flood of one id, of which the node keeps the denial: about twenty calls a second ask the store.
 #[test]
 #[ignore = "measures"]
 fn time_of_a_kept_denial() {
