@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tollgate::batch::MemberMode;
 use tollgate::limits::{Applies, LimitMode, LimitOptions, OverrideOptions};
-use tollgate::{IdFormat, KeyedLimit, Limit, LimiterOptions, Limits};
+use tollgate::{IdFormat, KeyedLimit, LimiterOptions, Limits};
 
 use super::support::{ENGINES, hourly, limiter, limiter_with, seconds, sweep_all};
 
@@ -173,7 +173,7 @@ fn explain_names_the_override() {
 #[test]
 fn permits_lifted_between_two_ends_begin_anew() {
     for engine in ENGINES {
-        let at_most = |max| Limit::concurrency(max).unwrap();
+        let at_most = |max| tollgate::Limit::concurrency(max).unwrap();
         let ends = |s| OverrideOptions::default().expires(SystemTime::now() + seconds(s));
         let limits = Limits::builder().limit("Flights", IdFormat::RegIdDomain, at_most(2)).unwrap();
         let limits = limits.override_with("Flights", "7:a.com", at_most(3), ends(60)).unwrap();
