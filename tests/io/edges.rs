@@ -156,7 +156,7 @@ impl Stream for Items {
 #[test]
 fn frames_are_split_and_trailers_pass() {
     let bench = Bench::new(10, 10);
-    let mut trailers = http::HeaderMap::new();
+    let mut trailers = axum::http::HeaderMap::new();
     trailers.insert("sum", "25".parse().unwrap());
     let frames = vec![Frame::trailers(trailers), Frame::data(Bytes::from(vec![1; 25]))];
     finish(&bench.world, async {
