@@ -3,13 +3,7 @@
 # Without an argument it prints the difference and fails if there is one; with --update it writes the file.
 . "$(dirname "$0")/common.sh"
 
-case ${1:-} in
-"" | --update) ;;
-*)
-    echo "ci/api.sh takes --update or nothing, and got $1" >&2
-    exit 2
-    ;;
-esac
+takes_update "$@"
 # rustdoc's JSON is unstable. The switch is set for rustdoc alone: in cargo's environment it would build the dependencies again.
 # `docsrs` is what docs.rs sets: the documentation's marks of features must compile.
 mkdir -p target/api

@@ -12,3 +12,14 @@ export CARGO_INCREMENTAL=0
 built_quickly() {
     export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 }
+
+# Ends a script that takes `--update` or nothing, if it got another argument.
+takes_update() {
+    case ${1:-} in
+    "" | --update) ;;
+    *)
+        echo "$0 takes --update or nothing, and got $1" >&2
+        exit 2
+        ;;
+    esac
+}

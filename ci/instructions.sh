@@ -6,13 +6,7 @@
 # layer, whose allocations vary, 2 %. With others each may take 10 % more: the output says which rule applied.
 . "$(dirname "$0")/common.sh"
 
-case ${1:-} in
-"" | --update) ;;
-*)
-    echo "ci/instructions.sh takes --update or nothing, and got $1" >&2
-    exit 2
-    ;;
-esac
+takes_update "$@"
 export CARGO_TARGET_DIR=$PWD/target LIMITERS=tollgate
 counts=$CARGO_TARGET_DIR/instructions
 mkdir -p "$counts"

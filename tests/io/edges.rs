@@ -109,7 +109,7 @@ fn errors_of_inner_streams_are_passed_on() {
         let mut reader = bench.throttle().reader(Failing::default());
         let error = reader.read(&mut [0; 4]).await.unwrap_err();
         assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::BrokenPipe, "read".into()));
-        // What is written through a reader passes.
+        // A write through a reader passes.
         assert_eq!(reader.write(b"x").await.unwrap_err().to_string(), "write");
         let mut writer = bench.throttle().writer(Failing::default());
         assert_eq!(writer.write(b"abc").await.unwrap_err().to_string(), "write");
@@ -304,7 +304,7 @@ fn last_stream_takes_place_left() {
     assert_eq!(poll(&mut readers[1], 2), 512);
 }
 
-/// What has ended, and is still there, has left the places that it did not use.
+/// A stream that has ended, and still exists, has left the places that it did not use.
 #[test]
 fn ended_streams_leave_their_places() {
     let bench = Bench::new(8000, 1_000_000);

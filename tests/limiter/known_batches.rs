@@ -1,4 +1,4 @@
-//! Batches of known keys, which the lock-free table decides on a path of their own, beside the same batches on the other
+//! Batches of known keys, which the lock-free table decides by its fast path, beside the same batches on the other
 //! engine: the same decisions, errors, counters and buckets.
 
 use std::time::Duration;
@@ -74,7 +74,7 @@ struct Asked {
     terms: Terms,
 }
 
-/// What a member may say beside its cost: the fast path leaves all but `None` to the general way.
+/// The options of a member beside its cost. The fast path leaves all but `None` to the general way.
 #[derive(Clone, Copy, Debug)]
 enum Terms {
     None,

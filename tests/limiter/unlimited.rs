@@ -167,8 +167,8 @@ fn explain_names_the_override() {
     }
 }
 
-/// The limit is lifted from the end of the id's override to that of its account's. What was taken before counted back in what
-/// was taken after, because both were of one generation of limits.
+/// The limit is lifted from the end of the id's override to the end of its account's override. Permits from before that time do not
+/// come back to the permits after it, though all are of one generation of limits.
 #[cfg(feature = "boulder")]
 #[test]
 fn permits_lifted_between_two_ends_begin_anew() {

@@ -32,7 +32,6 @@ struct Found<'g> {
 }
 
 /// How the charges of an allowed batch have ended.
-#[derive(PartialEq, Eq)]
 enum Charged {
     AsDecided,
     /// Another call has changed a word, so the members have other decisions: a denial, if it has taken units that were needed.
@@ -44,7 +43,7 @@ enum Charged {
 /// Receives each member's position, its own decision, and its limit.
 type Tell<'t> = dyn FnMut(usize, Decision, &Limit) + 't;
 
-/// What the caller of a batch wants to know of its members.
+/// Receives the decisions and the charges of a batch's members, if the caller needs them.
 pub(super) struct After<'t> {
     pub(super) tell: Option<&'t mut Tell<'t>>,
     /// Receives each member's charge, if the batch is allowed.
@@ -138,7 +137,7 @@ fn spend_with_guard<const N: usize>(
     Some(decision)
 }
 
-/// Tells and keeps what the caller wants to know of the members.
+/// Tells the members' decisions to the caller, and keeps their charges for it, as `after` says.
 #[inline(never)]
 fn report<const N: usize>(
     limiter: &Limiter,

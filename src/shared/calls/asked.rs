@@ -55,7 +55,7 @@ pub(crate) struct AskedBatch {
     pub(super) policies: SmallVec<[Policy; 1]>,
     pub(super) call: SharedCall,
     pub(super) passed: Passed,
-    /// What the node needs to know to keep a denial of the batch. `None`: it keeps none.
+    /// The marks with which the node keeps a denial of the batch. `None`: it keeps none.
     pub(super) keeping: Option<Keeping>,
 }
 
@@ -108,7 +108,7 @@ impl Drop for LocalCharges {
 pub(crate) struct SharedCall {
     /// Whether the members are charged and counted. A check does neither.
     pub(super) spends: bool,
-    /// Whether it is the call of a handle for one bucket: its decision then has the figures of a limit in shadow mode, too.
+    /// Whether it is the call of a handle for one bucket: its decision then also has the figures of a limit in shadow mode.
     pub(super) is_of_one: bool,
     /// Whether the caller wants each member's decision, and may return the charges later.
     pub(crate) keeps: bool,
