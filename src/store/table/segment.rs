@@ -423,13 +423,12 @@ pub(super) fn prefetch(header: NonNull<Header>, log2: u32, fingerprint: Fingerpr
 #[inline(always)]
 pub(super) fn prefetch_from(line: *const Slot) {
     prefetch_line(line);
-    // The search may continue there. After the last line this prefetches memory that is no slot,
-    // which is harmless.
     prefetch_line(line.wrapping_add(A_LINE));
 }
 
+/// Prefetches a cache line. After a segment's last line this is memory without slots, which is harmless.
 #[inline(always)]
-fn prefetch_line(line: *const Slot) {
+pub(super) fn prefetch_line(line: *const Slot) {
     #[cfg(target_arch = "x86_64")]
     #[expect(unsafe_code, reason = "an intrinsic")]
     // SAFETY: a prefetch reads nothing and faults for no address. All x86-64 processors have it.
