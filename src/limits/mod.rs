@@ -39,7 +39,8 @@ pub(crate) use floors::{AskedFloors, FloorName, Leave};
 #[cfg(feature = "snapshot")]
 pub(crate) use format::STRING_MAX_BYTES;
 pub(crate) use format::{
-    Scratch, WithBytes, account_of, decode, encode, visit_plain_bytes, with_plain_bytes,
+    NumberedText, Scratch, WithBytes, account_of, decode, encode, visit_plain_bytes,
+    with_plain_bytes,
 };
 pub use id::{Id, IdField, WideInteger};
 pub use id_format::{IdFormat, TupleFormat};

@@ -22,7 +22,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::store::key::KeyRef;
+use crate::store::key::{KeyRef, LimitIndex};
 
 /// The random keys of a hash function.
 pub(crate) type HashKeys = [u64; 4];
@@ -56,10 +56,71 @@ pub(crate) fn hash(keys: &HashKeys, key: KeyRef<'_>) -> [u64; 2] {
         let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
         block(keys, start, first.into(), last.into())
     } else {
-        let bytes = id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte));
-        block(keys, start, bytes, 0)
+        block(keys, start, few_bytes(id), 0)
     };
-    let other = u64::from(key.limit.0) << 32 | id.len() as u64;
+    finish(state, key.limit, id.len())
+}
+
+/// Hashes an id of which the first `head_len` bytes, from 8 to 15, are the lowest of `head`, and the others those of `text`, as
+/// [`hash`] does: nobody has to write them one after the other. The other bytes of `head` are 0.
+#[inline(always)]
+pub(crate) fn hash_joined(
+    keys: &HashKeys,
+    limit: LimitIndex,
+    (head, head_len): (u128, usize),
+    text: &[u8],
+) -> [u64; 2] {
+    let len = head_len + text.len();
+    let start_of_text = first_bytes(text);
+    let first = head | start_of_text << (8 * head_len);
+    let start = [keys[0], keys[1]];
+    let state = if len > 16 {
+        let mut state = block_of(keys, start, first);
+        let mut rest = &text[16 - head_len..];
+        while let Some((bytes, after)) = rest.split_first_chunk::<16>() {
+            state = block_of(keys, state, u128::from_le_bytes(*bytes));
+            rest = after;
+        }
+        match text.last_chunk::<16>() {
+            _ if rest.is_empty() => state,
+            Some(bytes) => block_of(keys, state, u128::from_le_bytes(*bytes)),
+            None => {
+                let last = head >> (8 * (len - 16)) | start_of_text << (8 * (16 - text.len()));
+                block_of(keys, state, last)
+            }
+        }
+    } else {
+        block(keys, start, first as u64, (first >> (8 * (len - 8))) as u64)
+    };
+    finish(state, limit, len)
+}
+
+/// Returns the first 16 bytes of an id, or all if it has less; the first is the lowest.
+#[inline(always)]
+fn first_bytes(id: &[u8]) -> u128 {
+    // Of an id of less than 16 bytes, both words have some bytes in common.
+    let at = |word: u64, bytes: usize| u128::from(word) << (8 * (id.len() - bytes));
+    if let Some(bytes) = id.first_chunk() {
+        u128::from_le_bytes(*bytes)
+    } else if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
+        u128::from(u64::from_le_bytes(*first)) | at(u64::from_le_bytes(*last), 8)
+    } else if let (Some(first), Some(last)) = (id.first_chunk(), id.last_chunk()) {
+        u128::from(u32::from_le_bytes(*first)) | at(u32::from_le_bytes(*last).into(), 4)
+    } else {
+        few_bytes(id).into()
+    }
+}
+
+/// Returns the bytes of an id of at most eight, the first is the lowest.
+#[inline(always)]
+fn few_bytes(id: &[u8]) -> u64 {
+    id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte))
+}
+
+/// Adds what is no byte of the id, and spreads the halves.
+#[inline(always)]
+fn finish(state: [u64; 2], limit: LimitIndex, len: usize) -> [u64; 2] {
+    let other = u64::from(limit.0) << 32 | len as u64;
     state.map(|half| half.wrapping_add(other).wrapping_mul(SPREAD))
 }
 
@@ -69,18 +130,17 @@ fn long(keys: &HashKeys, id: &[u8]) -> [u64; 2] {
     let mut state = [keys[0], keys[1]];
     let mut rest = id;
     while let Some((bytes, after)) = rest.split_first_chunk::<16>() {
-        state = block_of(keys, state, bytes);
+        state = block_of(keys, state, u128::from_le_bytes(*bytes));
         rest = after;
     }
     match id.last_chunk::<16>() {
-        Some(bytes) if !rest.is_empty() => block_of(keys, state, bytes),
+        Some(bytes) if !rest.is_empty() => block_of(keys, state, u128::from_le_bytes(*bytes)),
         _ => state,
     }
 }
 
 #[inline(always)]
-fn block_of(keys: &HashKeys, state: [u64; 2], bytes: &[u8; 16]) -> [u64; 2] {
-    let words = u128::from_le_bytes(*bytes);
+fn block_of(keys: &HashKeys, state: [u64; 2], words: u128) -> [u64; 2] {
     block(keys, state, words as u64, (words >> 64) as u64)
 }
 
@@ -97,7 +157,6 @@ fn block(keys: &HashKeys, [lo, hi]: [u64; 2], first: u64, second: u64) -> [u64; 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::key::LimitIndex;
 
     const KEYS: HashKeys = [
         0x0123_4567_89ab_cdef,
@@ -138,6 +197,20 @@ mod tests {
         );
         let long: Vec<u8> = (0..300).map(|at: u32| at as u8).collect();
         assert_eq!(hash(&KEYS, key(7, &long)), [0x1705_73df_ff10_01d5, 0x19ed_b458_fa92_4bfa]);
+    }
+
+    #[test]
+    fn joined_ids_have_the_hash_of_their_bytes() {
+        let id: Vec<u8> = (1..=255).collect();
+        for head_len in 8..16 {
+            let head =
+                id[..head_len].iter().rev().fold(0, |head, &byte| head << 8 | u128::from(byte));
+            for len in head_len..id.len() {
+                let joined =
+                    hash_joined(&KEYS, LimitIndex(7), (head, head_len), &id[head_len..len]);
+                assert_eq!(joined, hash(&KEYS, key(7, &id[..len])), "{head_len} of {len}");
+            }
+        }
     }
 
     /// Does what [`block`] does, with words and keys of `bits` bits.

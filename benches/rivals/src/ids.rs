@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tollgate::Id;
 
-use crate::limiters::{ADDRESS, NUMBER, TEXT, UUID};
+use crate::limiters::{ADDRESS, NUMBER, PAIR, TEXT, UUID};
 
 /// A key as its owner keeps it. governor's keyed limiters take it by reference.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {
@@ -159,7 +159,7 @@ impl<const IS_V6: bool> Key for Address<IS_V6> {
 pub struct Pair(u64, String);
 
 impl Key for Pair {
-    const LIMIT: &'static str = TEXT;
+    const LIMIT: &'static str = PAIR;
 
     fn nth(nth: u32) -> Pair {
         Pair(FIRST + u64::from(nth / 4), format!("{nth:08x}.example"))

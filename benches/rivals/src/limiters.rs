@@ -34,10 +34,11 @@ impl TableArgs {
     }
 }
 
-/// The names of Tollgate's limits, whose ids are text, UUIDs as text, numbers and addresses.
+/// The names of Tollgate's limits, whose ids are text, UUIDs as text, numbers, pairs of a number and text, and addresses.
 pub const TEXT: &str = "Text";
 pub const UUID: &str = "Uuid";
 pub const NUMBER: &str = "Number";
+pub const PAIR: &str = "Pair";
 pub const ADDRESS: &str = "Address";
 
 /// Makes the limits of a rule; overrides can be added.
@@ -46,6 +47,8 @@ pub fn limits(rule: Rule) -> LimitsBuilder {
     let limits = add(Limits::builder(), TEXT, IdFormat::String).expect("a name of its own");
     let limits = add(limits, UUID, IdFormat::String).expect("a name of its own");
     let limits = add(limits, NUMBER, IdFormat::RegId).expect("a name of its own");
+    let pair = IdFormat::tuple(&[IdFormat::RegId, IdFormat::String]).expect("two fields");
+    let limits = add(limits, PAIR, pair).expect("a name of its own");
     add(limits, ADDRESS, IdFormat::IpAddress).expect("a name of its own")
 }
 

@@ -6,7 +6,7 @@ use crate::algorithm::gcra::{Gcra, GcraCharge};
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
-use crate::limits::{Id, Scratch, WithBytes, account_of, visit_plain_bytes};
+use crate::limits::{Id, NumberedText, Scratch, WithBytes, account_of, visit_plain_bytes};
 use crate::store::key::KeyRef;
 use crate::store::{Fingerprint, Guard, Known, Store, Table, pin, read};
 
@@ -36,6 +36,15 @@ impl WithBytes<Result<Decision, Error>> for Decide<'_> {
     #[inline(always)]
     fn with(self, id: &[u8]) -> Result<Decision, Error> {
         self.handle.call_for_key(id, self.handle.fingerprint(id), self.call, None)
+    }
+
+    #[inline(always)]
+    fn with_pair(self, pair: NumberedText<'_>) -> Result<Decision, Error> {
+        // A known key's bytes are not needed. Other calls write them.
+        match self.handle.call_for_known_pair(pair, self.call) {
+            Some(decision) => Ok(decision),
+            None => self.without(),
+        }
     }
 
     #[inline(always)]
@@ -166,6 +175,24 @@ impl KeyedLimit {
         }
         drop(guard);
         self.call_off_fast_path(id, fingerprint, call, read_ns)
+    }
+
+    /// Decides a call for a known bucket of gcra, unless calls are counted.
+    #[inline(always)]
+    fn call_for_known_pair(&self, pair: NumberedText<'_>, call: Call) -> Option<Decision> {
+        let Store::LockFree(table) = &self.limiter.inner.store else { return None };
+        if self.is_counting() {
+            return None;
+        }
+        let head = (pair.head(), NumberedText::HEAD_BYTES);
+        let fingerprint = table.joined(self.index, head, pair.text.as_bytes());
+        let guard = read()?;
+        let Found { mut known, rule: FoundRule::Gcra(gcra), now_ns } =
+            self.find(&guard, table, fingerprint, call, None)?
+        else {
+            return None;
+        };
+        Some(gcra.decision(charge_known(&mut known, gcra, call, now_ns)?))
     }
 
     /// Spends units of a known bucket of gcra, and calls `tell` with the decision and the limit that has made it. `None`:

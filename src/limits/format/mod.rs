@@ -81,8 +81,40 @@ const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 pub(crate) trait WithBytes<R> {
     fn with(self, id: &[u8]) -> R;
 
+    /// Takes an id under a tuple of a number and `string`.
+    #[inline(always)]
+    fn with_pair(self, pair: NumberedText<'_>) -> R
+    where
+        Self: Sized,
+    {
+        let mut buffer = [0; NumberedText::HEAD_BYTES + PAIR_TEXT_MAX_BYTES];
+        let len = NumberedText::HEAD_BYTES + pair.text.len();
+        buffer[..16].copy_from_slice(&pair.head().to_le_bytes());
+        buffer[NumberedText::HEAD_BYTES..len].copy_from_slice(pair.text.as_bytes());
+        self.with(&buffer[..len])
+    }
+
     /// Takes an id whose bytes have to be computed first.
     fn without(self) -> R;
+}
+
+/// A number and a text of 1 to [`PAIR_TEXT_MAX_BYTES`] bytes. The bytes of the id are those of the number, behind their number
+/// in two bytes, and the text as it lies.
+pub(crate) struct NumberedText<'a> {
+    number: u64,
+    pub(crate) text: &'a str,
+}
+
+impl NumberedText<'_> {
+    /// The bytes in front of the text.
+    pub(crate) const HEAD_BYTES: usize = size_of::<u16>() + size_of::<u64>();
+
+    /// Returns the bytes in front of the text. The first is the lowest, and those behind the last are 0.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> u128 {
+        let bytes_of_number = size_of::<u64>() as u128;
+        bytes_of_number << 8 | u128::from(self.number.swap_bytes()) << 16
+    }
 }
 
 /// Calls a closure, if there are bytes.
@@ -111,7 +143,7 @@ pub(crate) fn with_plain_bytes<R>(
 }
 
 /// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number, an address, bytes or a UUID
-/// under the format of that type, and a number with a short text under `string`. Other ids are without bytes.
+/// under the format of that type, and a number with a short text under `string` and under a tuple of both. Other ids are without bytes.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
@@ -146,6 +178,13 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
             if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
         {
             then.with(pair_as_text(number, text, &mut [0; DIGITS + 1 + PAIR_TEXT_MAX_BYTES]))
+        }
+        Id::NumberAndText(number, text)
+            if (1..=PAIR_TEXT_MAX_BYTES).contains(&text.len())
+                && let IdFormat::Tuple(tuple) = format
+                && matches!(tuple.parts(), [Part::RegId | Part::Integer, Part::String]) =>
+        {
+            then.with_pair(NumberedText { number, text })
         }
         _ => then.without(),
     }

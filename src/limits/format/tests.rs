@@ -204,7 +204,10 @@ proptest! {
             Id::NumberAndAddress(number, addresses[0]),
         ];
         let mut plain = 0;
-        for &(_, format) in IdFormat::ALL {
+        let pairs = [IdFormat::RegId, IdFormat::Integer, IdFormat::Bytes].map(|first| {
+            IdFormat::tuple(&[first, IdFormat::String]).expect("two fields")
+        });
+        for format in IdFormat::ALL.iter().map(|&(_, format)| format).chain(pairs) {
             for id in ids {
                 let Some(bytes) = with_plain_bytes(format, &id, <[u8]>::to_vec) else { continue };
                 let mut scratch = Scratch::new();
@@ -213,8 +216,10 @@ proptest! {
                 plain += 1;
             }
         }
-        // The number under two formats, both addresses, the text unless it is empty, and the pair unless its text is long.
-        let expected = 4 + usize::from(!text.is_empty()) + usize::from(text.len() <= 64);
+        // The number under two formats, both addresses, the text unless it is empty, and the pair unless its text is long: under
+        // `string`, and unless it is empty under both tuples of a number.
+        let (some, short) = (usize::from(!text.is_empty()), usize::from(text.len() <= 64));
+        let expected = 4 + some + short + 2 * some * short;
         prop_assert_eq!(plain, expected);
     }
 }

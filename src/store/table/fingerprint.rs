@@ -1,7 +1,7 @@
 //! Fingerprints: the 126-bit keyed hashes that the table stores in place of keys.
 
-use crate::store::hash::{HashKeys, hash, new_keys};
-use crate::store::key::KeyRef;
+use crate::store::hash::{HashKeys, hash, hash_joined, new_keys};
+use crate::store::key::{KeyRef, LimitIndex};
 
 /// 126 keyed hash bits of a key. Two of n keys have the same fingerprint with a probability of n^2
 /// / 2^127: 6e-23 for 100 million keys; if an attacker chooses them, about n^2 / 2^124 (`store/hash.rs`).
@@ -91,6 +91,18 @@ impl Seeds {
         let [lo, hi] = hash(&self.0, key);
         Fingerprint::new(lo, hi)
     }
+
+    /// Returns the fingerprint of a key whose id is that of `head` and `text`: see [`hash_joined`].
+    #[inline(always)]
+    pub(super) fn joined(
+        &self,
+        limit: LimitIndex,
+        head: (u128, usize),
+        text: &[u8],
+    ) -> Fingerprint {
+        let [lo, hi] = hash_joined(&self.0, limit, head, text);
+        Fingerprint::new(lo, hi)
+    }
 }
 
 impl Fingerprint {
@@ -140,7 +152,6 @@ mod tests {
     use super::super::shard::SegmentPointer;
     use super::super::slot::A_LINE;
     use super::*;
-    use crate::store::key::LimitIndex;
 
     #[test]
     fn different_keys_have_different_halves() {

@@ -46,7 +46,7 @@ use self::segment::{Lookup, Segment};
 use self::shard::{Shard, ShardView};
 use self::slot::{A_LINE, Slot};
 use crate::store::capacity::Reservations;
-use crate::store::key::{KeyRef, LimitTag};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 use crate::store::{Change, Outdated, Rules, Size, StoreKey, StoreSize, UpdateError};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
@@ -254,6 +254,17 @@ impl Table {
     #[inline(always)]
     pub(crate) fn fingerprint(&self, key: KeyRef<'_>) -> Fingerprint {
         self.seeds.fingerprint(key)
+    }
+
+    /// Returns the fingerprint of a key whose id is that of `head` and `text`: see `hash_joined`.
+    #[inline(always)]
+    pub(crate) fn joined(
+        &self,
+        limit: LimitIndex,
+        head: (u128, usize),
+        text: &[u8],
+    ) -> Fingerprint {
+        self.seeds.joined(limit, head, text)
     }
 
     /// Returns the fingerprint of a composite key.
