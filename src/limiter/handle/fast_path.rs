@@ -184,8 +184,7 @@ impl KeyedLimit {
         if self.is_counting() {
             return None;
         }
-        let head = (pair.head(), NumberedText::HEAD_BYTES);
-        let fingerprint = table.joined(self.index, head, pair.text.as_bytes());
+        let fingerprint = table.joined(self.index, pair.head(), pair.text.as_bytes());
         let guard = read()?;
         let Found { mut known, rule: FoundRule::Gcra(gcra), now_ns } =
             self.find(&guard, table, fingerprint, call, None)?

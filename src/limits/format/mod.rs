@@ -14,6 +14,7 @@ mod digits;
 mod domain;
 #[cfg(feature = "boulder")]
 mod network;
+mod pair;
 mod part;
 mod parts;
 #[cfg(feature = "boulder")]
@@ -35,11 +36,14 @@ use crate::limits::id::{IdField, escaped, split_first};
 use crate::limits::id_format::{Part, Shape, TupleFormat};
 use crate::limits::{Id, IdFormat, shown};
 
+use self::pair::{PAIR_TEXT_MAX_BYTES, pair_as_text};
+
 #[cfg(feature = "boulder")]
 pub(super) use boulder::is_address;
 #[cfg(feature = "snapshot")]
 pub(crate) use cidr::is_network_text;
 pub(crate) use cidr::{NetworkId, family_and_bits, is_network};
+pub(crate) use pair::NumberedText;
 pub(crate) use parts::{address_of, is_account, is_composite, name_of, registered_domain};
 
 /// The longest id of the format `string`.
@@ -87,34 +91,11 @@ pub(crate) trait WithBytes<R> {
     where
         Self: Sized,
     {
-        let mut buffer = [0; NumberedText::HEAD_BYTES + PAIR_TEXT_MAX_BYTES];
-        let len = NumberedText::HEAD_BYTES + pair.text.len();
-        buffer[..16].copy_from_slice(&pair.head().to_le_bytes());
-        buffer[NumberedText::HEAD_BYTES..len].copy_from_slice(pair.text.as_bytes());
-        self.with(&buffer[..len])
+        self.with(pair.write(&mut [0; _]))
     }
 
     /// Takes an id whose bytes have to be computed first.
     fn without(self) -> R;
-}
-
-/// A number and a text of 1 to [`PAIR_TEXT_MAX_BYTES`] bytes. The bytes of the id are those of the number, behind their number
-/// in two bytes, and the text as it lies.
-pub(crate) struct NumberedText<'a> {
-    number: u64,
-    pub(crate) text: &'a str,
-}
-
-impl NumberedText<'_> {
-    /// The bytes in front of the text.
-    pub(crate) const HEAD_BYTES: usize = size_of::<u16>() + size_of::<u64>();
-
-    /// Returns the bytes in front of the text. The first is the lowest, and those behind the last are 0.
-    #[inline(always)]
-    pub(crate) fn head(&self) -> u128 {
-        let bytes_of_number = size_of::<u64>() as u128;
-        bytes_of_number << 8 | u128::from(self.number.swap_bytes()) << 16
-    }
 }
 
 /// Calls a closure, if there are bytes.
@@ -177,59 +158,15 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
         Id::NumberAndText(number, text)
             if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
         {
-            then.with(pair_as_text(number, text, &mut [0; DIGITS + 1 + PAIR_TEXT_MAX_BYTES]))
+            then.with(pair_as_text(number, text, &mut [0; _]))
         }
-        Id::NumberAndText(number, text)
-            if (1..=PAIR_TEXT_MAX_BYTES).contains(&text.len())
-                && let IdFormat::Tuple(tuple) = format
-                && matches!(tuple.parts(), [Part::RegId | Part::Integer, Part::String]) =>
-        {
-            then.with_pair(NumberedText { number, text })
-        }
+        Id::NumberAndText(number, text) => match NumberedText::new(format, number, text) {
+            Some(pair) => then.with_pair(pair),
+            None => then.without(),
+        },
         _ => then.without(),
     }
 }
-
-/// The longest text of a pair that [`with_plain_bytes`] takes.
-const PAIR_TEXT_MAX_BYTES: usize = 64;
-/// The digits of the largest number.
-const DIGITS: usize = 20;
-
-/// Writes a pair as the formatter does, `number:text`.
-#[inline(never)]
-fn pair_as_text<'b>(
-    mut number: u64,
-    text: &str,
-    buffer: &'b mut [u8; DIGITS + 1 + PAIR_TEXT_MAX_BYTES],
-) -> &'b [u8] {
-    let end = DIGITS + 1 + text.len();
-    buffer[DIGITS] = b':';
-    buffer[DIGITS + 1..end].copy_from_slice(text.as_bytes());
-    let mut start = DIGITS;
-    while number >= 100 {
-        start -= 2;
-        buffer[start..start + 2].copy_from_slice(&TWO_DIGITS[(number % 100) as usize]);
-        number /= 100;
-    }
-    let [tens, ones] = TWO_DIGITS[number as usize];
-    start -= 1;
-    buffer[start] = ones;
-    if number >= 10 {
-        start -= 1;
-        buffer[start] = tens;
-    }
-    &buffer[start..end]
-}
-
-/// The numbers below 100 in two digits each: half as many divisions as one digit at a time.
-const TWO_DIGITS: [[u8; 2]; 100] = {
-    let (mut all, mut number) = ([[0; 2]; 100], 0);
-    while number < 100 {
-        all[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
-        number += 1;
-    }
-    all
-};
 
 /// Returns the id of an override in normal form. The text must follow every rule of its format, because an id that is not
 /// in normal form would never match. `public_only` refuses addresses in reserved blocks.

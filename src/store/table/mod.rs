@@ -155,8 +155,7 @@ impl<'g> Home<'g> {
     /// the key may still be found.
     #[inline(always)]
     pub(crate) fn known(self) -> Option<Known<'g>> {
-        // Most keys are in the cache line in which the search begins, and most others in the next one: the processor fetches
-        // it meanwhile.
+        // Most keys are in the cache line in which the search begins, and most others in the next one.
         segment::prefetch_line(self.line.as_ptr().wrapping_add(A_LINE));
         for slot in self.line {
             if let Some(word) = slot.live_word(self.fingerprint) {
