@@ -36,7 +36,7 @@ use crate::limits::id::{IdField, escaped, split_first};
 use crate::limits::id_format::{Part, Shape, TupleFormat};
 use crate::limits::{Id, IdFormat, shown};
 
-use self::pair::{PAIR_TEXT_MAX_BYTES, pair_as_text};
+use self::pair::{IN_TEXT_MAX_BYTES, NUMBERED_MAX_BYTES, PAIR_TEXT_MAX_BYTES, pair_as_text};
 
 #[cfg(feature = "boulder")]
 pub(super) use boulder::is_address;
@@ -91,7 +91,7 @@ pub(crate) trait WithBytes<R> {
     where
         Self: Sized,
     {
-        self.with(pair.write(&mut [0; _]))
+        self.with(pair.write(&mut [0; NUMBERED_MAX_BYTES]))
     }
 
     /// Takes an id whose bytes have to be computed first.
@@ -158,7 +158,7 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
         Id::NumberAndText(number, text)
             if format == IdFormat::String && text.len() <= PAIR_TEXT_MAX_BYTES =>
         {
-            then.with(pair_as_text(number, text, &mut [0; _]))
+            then.with(pair_as_text(number, text, &mut [0; IN_TEXT_MAX_BYTES]))
         }
         Id::NumberAndText(number, text) => match NumberedText::new(format, number, text) {
             Some(pair) => then.with_pair(pair),

@@ -8,12 +8,15 @@ pub(super) const PAIR_TEXT_MAX_BYTES: usize = 64;
 /// The digits of the largest number.
 const DIGITS: usize = 20;
 
+/// The most bytes of a pair in text.
+pub(super) const IN_TEXT_MAX_BYTES: usize = DIGITS + 1 + PAIR_TEXT_MAX_BYTES;
+
 /// Writes a pair as the formatter does, `number:text`.
 #[inline(never)]
 pub(super) fn pair_as_text<'b>(
     mut number: u64,
     text: &str,
-    buffer: &'b mut [u8; DIGITS + 1 + PAIR_TEXT_MAX_BYTES],
+    buffer: &'b mut [u8; IN_TEXT_MAX_BYTES],
 ) -> &'b [u8] {
     let end = DIGITS + 1 + text.len();
     buffer[DIGITS] = b':';
@@ -47,8 +50,11 @@ const TWO_DIGITS: [[u8; 2]; 100] = {
 /// The bytes in front of the text.
 const HEAD_BYTES: usize = size_of::<u16>() + size_of::<u64>();
 
+/// The most bytes of a pair under a tuple.
+pub(super) const NUMBERED_MAX_BYTES: usize = HEAD_BYTES + PAIR_TEXT_MAX_BYTES;
+
 /// A pair under a tuple of a number and `string`, with a text of at most [`PAIR_TEXT_MAX_BYTES`] bytes. The id's bytes are the
-/// number's, behind their number in two bytes, and the text as it lies.
+/// count 8 in two bytes, the number in eight, and the text.
 pub(crate) struct NumberedText<'a> {
     number: u64,
     pub(crate) text: &'a str,
@@ -64,7 +70,7 @@ impl<'a> NumberedText<'a> {
         (is_format && is_length).then_some(NumberedText { number, text })
     }
 
-    /// Returns the bytes in front of the text, and their number. The first is the lowest, and those behind the last are 0.
+    /// Returns the bytes in front of the text, and how many they are. The first is the lowest, and those behind the last are 0.
     #[inline(always)]
     pub(crate) fn head(&self) -> (u128, usize) {
         let bytes_of_number = size_of::<u64>() as u128;
@@ -72,7 +78,7 @@ impl<'a> NumberedText<'a> {
     }
 
     /// Writes the bytes.
-    pub(super) fn write(self, buffer: &mut [u8; HEAD_BYTES + PAIR_TEXT_MAX_BYTES]) -> &[u8] {
+    pub(super) fn write(self, buffer: &mut [u8; NUMBERED_MAX_BYTES]) -> &[u8] {
         let len = HEAD_BYTES + self.text.len();
         buffer[..16].copy_from_slice(&self.head().0.to_le_bytes());
         buffer[HEAD_BYTES..len].copy_from_slice(self.text.as_bytes());
