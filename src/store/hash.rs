@@ -61,8 +61,9 @@ pub(crate) fn hash(keys: &HashKeys, key: KeyRef<'_>) -> [u64; 2] {
     finish(state, key.limit, id.len())
 }
 
-/// Hashes an id of which the first `head_len` bytes, from 8 to 15, are the lowest of `head`, and the others those of `text`, as
-/// [`hash`] does: nobody has to write them one after the other. The other bytes of `head` are 0.
+/// Returns the hash of an id whose first bytes are in `head` and whose others are `text`, as [`hash`] would, without a copy of
+/// both in one place. `head_len` is the number of the first bytes, from 8 to 15; the lowest of `head` is the first, and those
+/// above the last are 0.
 #[inline(always)]
 pub(crate) fn hash_joined(
     keys: &HashKeys,
@@ -75,15 +76,11 @@ pub(crate) fn hash_joined(
     let first = head | start_of_text << (8 * head_len);
     let start = [keys[0], keys[1]];
     let state = if len > 16 {
-        let mut state = block_of(keys, start, first);
-        let mut rest = &text[16 - head_len..];
-        while let Some((bytes, after)) = rest.split_first_chunk::<16>() {
-            state = block_of(keys, state, u128::from_le_bytes(*bytes));
-            rest = after;
-        }
+        let (state, rest) = blocks(keys, block_of(keys, start, first), &text[16 - head_len..]);
         match text.last_chunk::<16>() {
             _ if rest.is_empty() => state,
             Some(bytes) => block_of(keys, state, u128::from_le_bytes(*bytes)),
+            // The last 16 bytes begin in the head.
             None => {
                 let last = head >> (8 * (len - 16)) | start_of_text << (8 * (16 - text.len()));
                 block_of(keys, state, last)
@@ -95,10 +92,10 @@ pub(crate) fn hash_joined(
     finish(state, limit, len)
 }
 
-/// Returns the first 16 bytes of an id, or all if it has less; the first is the lowest.
+/// Returns the first 16 bytes, or all if there are fewer. The lowest is the first.
 #[inline(always)]
 fn first_bytes(id: &[u8]) -> u128 {
-    // Of an id of less than 16 bytes, both words have some bytes in common.
+    // If there are fewer than 16, the two words may overlap: they agree where they do.
     let at = |word: u64, bytes: usize| u128::from(word) << (8 * (id.len() - bytes));
     if let Some(bytes) = id.first_chunk() {
         u128::from_le_bytes(*bytes)
@@ -111,13 +108,13 @@ fn first_bytes(id: &[u8]) -> u128 {
     }
 }
 
-/// Returns the bytes of an id of at most eight, the first is the lowest.
+/// Returns at most 8 bytes. The lowest is the first.
 #[inline(always)]
 fn few_bytes(id: &[u8]) -> u64 {
     id.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte))
 }
 
-/// Adds what is no byte of the id, and spreads the halves.
+/// Adds the limit and the id's length, and spreads the halves.
 #[inline(always)]
 fn finish(state: [u64; 2], limit: LimitIndex, len: usize) -> [u64; 2] {
     let other = u64::from(limit.0) << 32 | len as u64;
@@ -127,16 +124,22 @@ fn finish(state: [u64; 2], limit: LimitIndex, len: usize) -> [u64; 2] {
 /// Hashes an id of more than 16 bytes. The last block is its last 16 bytes, of which the block before may have some.
 #[inline(never)]
 fn long(keys: &HashKeys, id: &[u8]) -> [u64; 2] {
-    let mut state = [keys[0], keys[1]];
+    let (state, rest) = blocks(keys, [keys[0], keys[1]], id);
+    match id.last_chunk::<16>() {
+        Some(bytes) if !rest.is_empty() => block_of(keys, state, u128::from_le_bytes(*bytes)),
+        _ => state,
+    }
+}
+
+/// Returns the state after all whole blocks, and the bytes behind them.
+#[inline(always)]
+fn blocks<'i>(keys: &HashKeys, mut state: [u64; 2], id: &'i [u8]) -> ([u64; 2], &'i [u8]) {
     let mut rest = id;
     while let Some((bytes, after)) = rest.split_first_chunk::<16>() {
         state = block_of(keys, state, u128::from_le_bytes(*bytes));
         rest = after;
     }
-    match id.last_chunk::<16>() {
-        Some(bytes) if !rest.is_empty() => block_of(keys, state, u128::from_le_bytes(*bytes)),
-        _ => state,
-    }
+    (state, rest)
 }
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Batches of known keys, which the lock-free table decides by its fast path, beside the same batches on the other
+//! Batches and calls for known keys, which the lock-free table decides by its fast paths, beside the same calls on the other
 //! engine: the same decisions, errors, counters and buckets.
 
 use std::time::Duration;
@@ -9,8 +9,24 @@ use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, Id, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-const NAMES: [&str; 5] = ["Text", "Number", "Address", "Window", "Override"];
+const NAMES: [&str; 6] = ["Text", "Number", "Address", "Pair", "Window", "Override"];
 const BURST: u64 = 6;
+
+fn limits() -> Limits {
+    let limit = || Limit::new(BURST, 1, Duration::from_secs(1)).unwrap();
+    let window = Limit::fixed_window(BURST, Duration::from_secs(5)).unwrap();
+    let own = || Limit::new(2, 1, Duration::from_secs(3)).unwrap();
+    let pair = IdFormat::tuple(&[IdFormat::RegId, IdFormat::String]).unwrap();
+    let formats = [IdFormat::String, IdFormat::RegId, IdFormat::IpAddress, pair];
+    let mut limits = Limits::builder();
+    for (name, format) in NAMES.iter().zip(formats) {
+        limits = limits.limit(name, format, limit()).unwrap();
+    }
+    let limits = limits.limit("Window", IdFormat::String, window).unwrap();
+    let limits = limits.limit("Override", IdFormat::String, limit()).unwrap();
+    let limits = limits.override_id("Override", "id1", own()).unwrap();
+    limits.override_id("Pair", (1_u64, "id1"), own()).unwrap().build()
+}
 
 struct Side {
     limiter: Limiter,
@@ -19,41 +35,20 @@ struct Side {
 }
 
 impl Side {
-    fn new(engine: Engine) -> Side {
+    fn new(engine: Engine, is_counting: bool) -> Side {
         let (clock, hand) = Clock::manual();
-        let limit = || Limit::new(BURST, 1, Duration::from_secs(1)).unwrap();
-        let window = Limit::fixed_window(BURST, Duration::from_secs(5)).unwrap();
-        let formats = [IdFormat::String, IdFormat::RegId, IdFormat::IpAddress];
-        let mut limits = Limits::builder();
-        for (name, format) in NAMES.iter().zip(formats) {
-            limits = limits.limit(name, format, limit()).unwrap();
-        }
-        let limits = limits.limit("Window", IdFormat::String, window).unwrap();
-        let limits = limits.limit("Override", IdFormat::String, limit()).unwrap();
-        let own = Limit::new(2, 1, Duration::from_secs(3)).unwrap();
-        let limits = limits.override_id("Override", "id1", own).unwrap();
-        let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
-        let limiter = Limiter::with_options(limits.build(), options).unwrap();
+        let limiter = Limiter::with_options(
+            limits(),
+            LimiterOptions::default().clock(clock).engine(engine).counting(is_counting),
+        );
+        let limiter = limiter.unwrap();
         let handles = NAMES.iter().map(|name| limiter.limit(name).unwrap()).collect();
         Side { limiter, handles, hand }
     }
 
     fn members<'a>(&'a self, ids: &'a [String], of: &[Asked]) -> Vec<Member<'a>> {
         let member = |&Asked { limit, id, cost, terms }: &Asked| {
-            let number = id as u64;
-            let id = match NAMES[limit] {
-                "Number" => Id::from(number),
-                // The second is an IPv4-mapped address: the first one's bucket.
-                "Address" => Id::from(if id == 0 {
-                    std::net::IpAddr::from([10, 0, 0, 1])
-                } else if id == 1 {
-                    std::net::IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 1])
-                } else {
-                    std::net::IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, id as u16])
-                }),
-                _ => Id::from(&ids[id]),
-            };
-            let member = self.handles[limit].member(id).cost(cost);
+            let member = self.handles[limit].member(id_of(ids, limit, id)).cost(cost);
             match terms {
                 Terms::None => member,
                 Terms::Factor => member.factor("0.5".parse().unwrap()),
@@ -62,6 +57,20 @@ impl Side {
             }
         };
         of.iter().map(member).collect()
+    }
+}
+
+fn id_of(ids: &[String], limit: usize, id: usize) -> Id<'_> {
+    match NAMES[limit] {
+        "Number" => Id::from(id as u64),
+        "Pair" => Id::from((id as u64, ids[id].as_str())),
+        // The second is an IPv4-mapped address: the first one's bucket.
+        "Address" => Id::from(match id {
+            0 => std::net::IpAddr::from([10, 0, 0, 1]),
+            1 => std::net::IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 1]),
+            _ => std::net::IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, id as u16]),
+        }),
+        _ => Id::from(&ids[id]),
     }
 }
 
@@ -88,8 +97,21 @@ enum Op {
     Batch(Vec<Asked>),
     Each(Vec<Asked>),
     Single(Asked),
+    /// A call of a handle, for the member's limit, id and cost.
+    Call(Verb, Asked),
     Advance(u64),
     Sweep,
+    Reload,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Spend,
+    Check,
+    Refund,
+    Reset,
+    /// For half a second.
+    Block,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -106,14 +128,23 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         .prop_map(|(limit, id, cost, terms)| Asked { limit, id, cost, terms })
         .boxed();
     let member = move || asked.clone();
-    let one = member();
+    let (one, called) = (member(), member());
+    let verb = prop_oneof![
+        6 => Just(Verb::Spend),
+        2 => Just(Verb::Check),
+        1 => Just(Verb::Refund),
+        1 => Just(Verb::Reset),
+        1 => Just(Verb::Block),
+    ];
     let members = move || prop::collection::vec(member(), 1..6);
     let op = prop_oneof![
         6 => members().prop_map(Op::Batch),
         3 => members().prop_map(Op::Each),
         2 => one.prop_map(Op::Single),
+        6 => (verb, called).prop_map(|(verb, asked)| Op::Call(verb, asked)),
         2 => (0..4_000_u64).prop_map(Op::Advance),
         1 => Just(Op::Sweep),
+        1 => Just(Op::Reload),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -137,8 +168,25 @@ fn run(side: &Side, ids: &[String], op: &Op) -> Answer {
             let members = side.members(ids, &[*asked]);
             side.limiter.batch(&members).check().map(|it| (it, Vec::new())).map_err(error)
         }
+        &Op::Call(verb, Asked { limit, id, cost, .. }) => {
+            let (handle, id) = (&side.handles[limit], id_of(ids, limit, id));
+            let decision = match verb {
+                Verb::Spend => handle.spend(id, cost),
+                Verb::Check => handle.check(id, cost),
+                Verb::Refund => handle.refund(id, cost),
+                Verb::Reset => handle.reset(id),
+                Verb::Block => {
+                    handle.block(id, Duration::from_millis(500)).and_then(|_| handle.check(id, 0))
+                }
+            };
+            decision.map(|it| (it, Vec::new())).map_err(error)
+        }
         Op::Advance(ms) => {
             side.hand.advance(Duration::from_millis(*ms));
+            Ok((side.handles[0].check("none", 0).map_err(error)?, Vec::new()))
+        }
+        Op::Reload => {
+            side.limiter.reload(limits()).map_err(error)?;
             Ok((side.handles[0].check("none", 0).map_err(error)?, Vec::new()))
         }
         Op::Sweep => {
@@ -152,10 +200,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn known_batches_answer_as_the_other_engine(ops in ops()) {
-        let [table, exact] = [Engine::LockFree, Engine::Exact].map(Side::new);
-        // A short text, one of 12 bytes, and a long one.
-        let ids = ["a".to_owned(), "id1".to_owned(), "long".repeat(12)];
+    fn known_keys_answer_as_on_the_other_engine(is_counting in any::<bool>(), ops in ops()) {
+        let engines = [Engine::LockFree, Engine::Exact];
+        let [table, exact] = engines.map(|engine| Side::new(engine, is_counting));
+        // Two short texts, and the longest of a pair that is hashed as it lies.
+        let ids = ["a".to_owned(), "id1".to_owned(), "long".repeat(16)];
         for op in &ops {
             prop_assert_eq!(run(&table, &ids, op), run(&exact, &ids, op), "{:?}", op);
         }

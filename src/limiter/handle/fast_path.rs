@@ -40,7 +40,7 @@ impl WithBytes<Result<Decision, Error>> for Decide<'_> {
 
     #[inline(always)]
     fn with_pair(self, pair: NumberedText<'_>) -> Result<Decision, Error> {
-        // A known key's bytes are not needed. Other calls write them.
+        // The bytes of a known key are not needed. For any other call they are written.
         match self.handle.call_for_known_pair(pair, self.call) {
             Some(decision) => Ok(decision),
             None => self.without(),
@@ -177,11 +177,12 @@ impl KeyedLimit {
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
-    /// Decides a call for a known bucket of gcra, unless calls are counted.
+    /// Decides a spend or a check for a known bucket of gcra. `None`: nothing has changed, and another call has to decide; so if
+    /// calls are counted, because a denial is counted under the id's bytes.
     #[inline(always)]
     fn call_for_known_pair(&self, pair: NumberedText<'_>, call: Call) -> Option<Decision> {
         let Store::LockFree(table) = &self.limiter.inner.store else { return None };
-        if self.is_counting() {
+        if self.is_counting() || !call.can_be_denied() {
             return None;
         }
         let fingerprint = table.joined(self.index, pair.head(), pair.text.as_bytes());

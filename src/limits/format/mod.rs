@@ -124,7 +124,8 @@ pub(crate) fn with_plain_bytes<R>(
 }
 
 /// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number, an address, bytes or a UUID
-/// under the format of that type, and a number with a short text under `string` and under a tuple of both. Other ids are without bytes.
+/// under the format of that type, and a number with a short text under `string` or under a tuple of both. Other ids are
+/// without bytes.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
@@ -282,7 +283,7 @@ fn string(text: &str) -> Result<(), String> {
     }
 }
 
-/// Appends what a format writes, under `string`.
+/// Appends the text of `format_args!`, under `string`.
 fn push_written(scratch: &mut Scratch, text: std::fmt::Arguments<'_>) -> Result<(), String> {
     let start = scratch.len();
     match scratch.write_fmt(text) {
@@ -422,7 +423,7 @@ fn refusal(format: IdFormat, id: Id<'_>, why: &str) -> Error {
     Error::new(ErrorKind::Id, format!("invalid {format} {given}: {why}"))
 }
 
-/// Says what an id must be, for an id of another number of fields.
+/// Says what the format's ids are, in place of an id with other fields.
 #[cold]
 fn wrong_type(format: IdFormat, id: &Id<'_>) -> String {
     let wanted = match format.shape() {

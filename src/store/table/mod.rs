@@ -441,9 +441,9 @@ impl Table {
 
     #[inline]
     pub(crate) fn floor_ns(&self) -> u64 {
-        // Relaxed: a caller with a new cell, or with none, has read with Acquire what the thread
-        // that dropped the last cell wrote after it had raised the floor: the mark on the cell, or
-        // the shard's pointer.
+        // Relaxed: the thread that dropped the last cell raised the floor first, and then wrote the
+        // mark on the cell or the shard's pointer. A caller with a new cell, or with none, has read
+        // one of these with Acquire.
         self.written.floor_ns.load(Ordering::Relaxed)
     }
 

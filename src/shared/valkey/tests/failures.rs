@@ -189,7 +189,9 @@ fn scripts_are_loaded_again() {
         // However busy the machine is: until flushes came between many calls.
         let sent = || store.figures().unwrap().scripts_sent();
         let is_done = || allowed.load(Ordering::Relaxed) > 100 && sent() > 10;
+        let began = Instant::now();
         while !is_done() && !spender.is_finished() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} texts sent", sent());
             let () = cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -330,7 +332,7 @@ fn least_rights_of_the_guide_suffice() {
     });
 }
 
-/// Whether a store is ready within a time, and what it says of itself.
+/// Whether a store is ready within a time, whether it is connected, and its last error.
 fn ready(url: &str, within_ms: u64) -> (Result<(), String>, bool, Option<String>) {
     let store = crate::shared::Store::connect(&options_of(url)).unwrap();
     let ready = block_on(store.ready(Duration::from_millis(within_ms)));
@@ -383,7 +385,7 @@ fn no_store_thread() -> bool {
     !names.filter_map(name).any(|name| name.trim() == "tollgate-store")
 }
 
-/// Run by the next test, in a process of its own: other tests have stores.
+/// The next test runs this one in a separate process, because the stores of other tests have threads in this one.
 #[test]
 #[ignore = "a program of another test"]
 fn dropped_starts_end_their_thread() {
