@@ -40,10 +40,13 @@ impl WithBytes<Result<Decision, Error>> for Decide<'_> {
 
     #[inline(always)]
     fn with_pair(self, pair: NumberedText<'_>) -> Result<Decision, Error> {
+        // A clock that may take long is read before the table is pinned.
+        let clock = &self.handle.limiter.inner.clock;
+        let read_ns = if clock.is_quick() { None } else { Some(clock.now_ns()) };
         // The bytes of a known key are not needed. For any other call they are written.
-        match self.handle.call_for_known_pair(pair, self.call) {
+        match self.handle.call_for_known_pair(pair, self.call, read_ns) {
             Some(decision) => Ok(decision),
-            None => self.without(),
+            None => self.handle.call_encoding(self.id, self.call, read_ns),
         }
     }
 
@@ -180,7 +183,12 @@ impl KeyedLimit {
     /// Decides a spend or a check for a known bucket of gcra. `None`: nothing has changed, and another call has to decide; so if
     /// calls are counted, because a denial is counted under the id's bytes.
     #[inline(always)]
-    fn call_for_known_pair(&self, pair: NumberedText<'_>, call: Call) -> Option<Decision> {
+    fn call_for_known_pair(
+        &self,
+        pair: NumberedText<'_>,
+        call: Call,
+        read_ns: Option<u64>,
+    ) -> Option<Decision> {
         let Store::LockFree(table) = &self.limiter.inner.store else { return None };
         if self.is_counting() || !call.can_be_denied() {
             return None;
@@ -188,7 +196,7 @@ impl KeyedLimit {
         let fingerprint = table.joined(self.index, pair.head(), pair.text.as_bytes());
         let guard = read()?;
         let Found { mut known, rule: FoundRule::Gcra(gcra), now_ns } =
-            self.find(&guard, table, fingerprint, call, None)?
+            self.find(&guard, table, fingerprint, call, read_ns)?
         else {
             return None;
         };
