@@ -40,13 +40,12 @@ impl WithBytes<Result<Decision, Error>> for Decide<'_> {
 
     #[inline(always)]
     fn with_pair(self, pair: NumberedText<'_>) -> Result<Decision, Error> {
-        // A clock that may take long is read before the table is pinned.
-        let clock = &self.handle.limiter.inner.clock;
-        let read_ns = if clock.is_quick() { None } else { Some(clock.now_ns()) };
-        // The bytes of a known key are not needed. For any other call they are written.
-        match self.handle.call_for_known_pair(pair, self.call, read_ns) {
+        if !self.handle.limiter.inner.clock.is_quick() {
+            return self.handle.call_for_pair_as_read(pair.number, pair.text, self.call);
+        }
+        match self.handle.call_for_known_pair(&pair, self.call, None) {
             Some(decision) => Ok(decision),
-            None => self.handle.call_encoding(self.id, self.call, read_ns),
+            None => self.without(),
         }
     }
 
@@ -180,12 +179,27 @@ impl KeyedLimit {
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
-    /// Decides a spend or a check for a known bucket of gcra. `None`: nothing has changed, and another call has to decide; so if
-    /// calls are counted, because a denial is counted under the id's bytes.
+    /// Reads a clock that may take long, before the table is pinned, and decides a call for a pair.
+    #[inline(never)]
+    fn call_for_pair_as_read(
+        &self,
+        number: u64,
+        text: &str,
+        call: Call,
+    ) -> Result<Decision, Error> {
+        let read_ns = Some(self.limiter.inner.clock.now_ns());
+        match self.call_for_known_pair(&NumberedText { number, text }, call, read_ns) {
+            Some(decision) => Ok(decision),
+            None => self.call_encoding(Id::NumberAndText(number, text), call, read_ns),
+        }
+    }
+
+    /// Decides a spend or a check for a pair's known bucket of gcra, without the bytes of its id. `None`: nothing has changed, and
+    /// the bytes are needed; so if calls are counted.
     #[inline(always)]
     fn call_for_known_pair(
         &self,
-        pair: NumberedText<'_>,
+        pair: &NumberedText<'_>,
         call: Call,
         read_ns: Option<u64>,
     ) -> Option<Decision> {

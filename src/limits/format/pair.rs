@@ -56,7 +56,7 @@ pub(super) const NUMBERED_MAX_BYTES: usize = HEAD_BYTES + PAIR_TEXT_MAX_BYTES;
 /// A pair under a tuple of a number and `string`, with a text of at most [`PAIR_TEXT_MAX_BYTES`] bytes. The id's bytes are the
 /// count 8 in two bytes, the number in eight, and the text.
 pub(crate) struct NumberedText<'a> {
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) text: &'a str,
 }
 
