@@ -423,7 +423,7 @@ fn refusal(format: IdFormat, id: Id<'_>, why: &str) -> Error {
     Error::new(ErrorKind::Id, format!("invalid {format} {given}: {why}"))
 }
 
-/// Says what the format's ids are, in place of an id with other fields.
+/// Returns the message for an id that has other fields than the format.
 #[cold]
 fn wrong_type(format: IdFormat, id: &Id<'_>) -> String {
     let wanted = match format.shape() {
