@@ -145,7 +145,7 @@ fn empty_and_repeated_limit_names_are_damage() {
 /// The number of unknown limits is bounded, also with a known limit after them.
 #[test]
 fn limits_that_are_not_among_the_new_ones() {
-    for last in [None, Some("A")] {
+    for &last in full_size(&[Some("A")][..], &[None, Some("A")]) {
         let with = |unknown: usize| {
             move |file: &mut File| {
                 let last = last.map(|name| (name.to_owned(), "string"));

@@ -9,6 +9,8 @@ use tollgate::clock::ManualClock;
 use tollgate::options::Engine;
 use tollgate::{Clock, Decision, Id, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
+use super::support::full_size;
+
 const NAMES: [&str; 6] = ["Text", "Number", "Address", "Pair", "Window", "Override"];
 const BURST: u64 = 6;
 
@@ -197,7 +199,7 @@ fn run(side: &Side, ids: &[String], op: &Op) -> Answer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: full_size(500, 5_000), ..ProptestConfig::default() })]
 
     #[test]
     fn known_keys_answer_as_on_the_other_engine(is_counting in any::<bool>(), ops in ops()) {
