@@ -16,6 +16,8 @@ use tollgate::http::{
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
 
+use crate::full_size::full_size;
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const REQUESTS: (u64, u64) = (10, 100);
 pub(crate) const TOKENS: (u64, u64) = (5_000, 40_000);
@@ -135,12 +137,12 @@ pub(crate) fn request(tokens: u64) -> Request<()> {
 
 #[tokio::test(start_paused = true)]
 async fn provider_denies_no_call_and_is_used() {
-    const CALLS: u64 = 10_000;
+    let all_calls: u64 = full_size(4_000, 10_000);
     let (limiter, provider) = (limiter(), Provider::new());
     let options = WaitOptions::at_most(Duration::MAX).max_waiting(usize::MAX);
     let layer = layer(&limiter, options);
     let mut calls = tokio::task::JoinSet::new();
-    for at in 0..CALLS {
+    for at in 0..all_calls {
         let provider = provider.clone();
         let inner = service_fn(move |request: Request<()>| {
             let status =
@@ -158,13 +160,13 @@ async fn provider_denies_no_call_and_is_used() {
     let statuses = calls.join_all().await;
     assert!(statuses.iter().all(|&status| status == StatusCode::OK));
     let served = provider.served.lock().unwrap();
-    assert_eq!(served.len() as u64, CALLS);
+    assert_eq!(served.len() as u64, all_calls);
     let all_tokens: u64 = served.iter().map(|(_, tokens)| tokens).sum();
     let took = served.last().unwrap().0.as_secs_f64();
-    let requests_took = (CALLS - REQUESTS.0) as f64 / REQUESTS.1 as f64;
+    let requests_took = (all_calls - REQUESTS.0) as f64 / REQUESTS.1 as f64;
     let tokens_took = (all_tokens - TOKENS.0) as f64 / TOKENS.1 as f64;
     let used = requests_took.max(tokens_took) / took;
-    println!("{used:.4} of the rate: {took} s for {CALLS} calls and {all_tokens} tokens");
+    println!("{used:.4} of the rate: {took} s for {all_calls} calls and {all_tokens} tokens");
     assert!(used >= 0.97, "{used}");
 }
 
@@ -313,7 +315,7 @@ async fn rejections_do_not_wait() {
 /// provider refuses no call after it.
 #[tokio::test(start_paused = true)]
 async fn fields_of_the_provider_lower_the_buckets() {
-    const CALLS: u64 = 10_000;
+    let all_calls: u64 = full_size(4_000, 10_000);
     let (limiter, provider) = (wide_limiter(), Provider::new());
     {
         let mut buckets = provider.buckets.lock().unwrap();
@@ -342,13 +344,13 @@ async fn fields_of_the_provider_lower_the_buckets() {
         async move { service.oneshot(request(50 + at * 37 % 300)).await.unwrap().status() }
     };
     assert_eq!(call(0).await, StatusCode::OK);
-    let calls: tokio::task::JoinSet<_> = (1..CALLS).map(call).collect();
+    let calls: tokio::task::JoinSet<_> = (1..all_calls).map(call).collect();
     let statuses = calls.join_all().await;
     let refused = statuses.iter().filter(|&&status| status != StatusCode::OK).count();
     assert_eq!(refused, 0);
     let served = provider.served.lock().unwrap();
     let took = served.last().unwrap().0.as_secs_f64();
-    let used = CALLS as f64 / REQUESTS.1 as f64 / took;
+    let used = all_calls as f64 / REQUESTS.1 as f64 / took;
     println!("{used:.4} of the rate");
     assert!(used >= 0.97, "{used}");
 }
