@@ -7,7 +7,7 @@ built_quickly
 long=(return_vs_migration batch_vs_migration batch_vs_spend numbers_vs_migration snapshot_vs_migration
     room_vs_inserts renumber_vs_migration inserts_vs_migration spend_vs_two_migrations late_seed_vs_evict
     late_renumber_vs_sweep spend_vs_migration batch_reserve_vs_batch_cancel denied_batch_vs_reload
-    release_vs_moving_reload cancel_vs_cancel shrink_vs_returning_keys
+    release_vs_moving_reload cancel_vs_cancel cancel_vs_cancel_vs_cancel shrink_vs_returning_keys
     insert_vs_insert_same_low_half cap_vs_three_inserts)
 
 # Each model's twins fail, with panics that say why: they are shown when something else does. `loom NAME
