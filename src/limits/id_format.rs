@@ -275,8 +275,9 @@ impl FromStr for IdFormat {
         }
         let known: Vec<&str> = IdFormat::ALL.iter().map(|(name, _)| *name).collect();
         let hint = names::hint(name, known.iter().copied());
+        let more = if cfg!(feature = "boulder") { "" } else { " (the feature boulder has more)" };
         let why = format!(
-            "{}: {}, or 2 or 3 of them joined by ':', are allowed{hint}",
+            "{}: {}, or 2 or 3 of them joined by ':', are allowed{more}{hint}",
             shown(name),
             known.join(", ")
         );

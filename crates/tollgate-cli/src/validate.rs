@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use tollgate::error::ConfigFault;
 use tollgate::limits::{Loader, Warning};
-use tollgate::{Error, Limits};
+use tollgate::{Error, Limiter, LimiterOptions, Limits};
 
 use crate::args::{LimitFiles, ValidateArgs, is_standard};
 use crate::escape::shortened;
@@ -31,13 +31,19 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
         }
     };
     let warnings = limits.warnings(args.today.now());
+    let refused = refused_by_default(&limits);
     let (names, overrides) = (limits.names().count() as u64, limits.overrides() as u64);
     if args.json {
         let valid = Valid {
             valid: true,
             limits: names,
             overrides,
-            warnings: warnings.iter().map(Message::from_warning).collect(),
+            warnings: refused
+                .as_deref()
+                .map(Message::from_refusal)
+                .into_iter()
+                .chain(warnings.iter().map(Message::from_warning))
+                .collect(),
             more_warnings: Some(warnings.more).filter(|more| *more > 0),
         };
         print(Destination::Stdout, &to_json(&valid))?;
@@ -45,7 +51,8 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     }
     let line =
         |warning: &Warning| shortened(&format!("warning: {warning}"), MAX_WARNING_CHARS) + "\n";
-    let mut lines: String = warnings.iter().map(line).collect();
+    let mut lines: String = refused.iter().map(|text| format!("warning: {text}\n")).collect();
+    lines.extend(warnings.iter().map(line));
     if warnings.more > 0 {
         lines += &format!("warning: and {} more\n", grouped(warnings.more));
     }
@@ -53,6 +60,14 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     let text = format!("ok: {}, {}\n", counted(names, "limit"), counted(overrides, "override"));
     print(Destination::Stdout, &text)?;
     Ok(Outcome::NothingFound)
+}
+
+/// Says why a limiter with default options refuses the limits: their `max_keys` are more than it has. A program may have more.
+fn refused_by_default(limits: &Limits) -> Option<String> {
+    let error = Limiter::with_options(limits.clone(), LimiterOptions::default()).err()?;
+    Some(format!(
+        "a limiter with default options refuses these limits, and Limiter::new panics: {error}"
+    ))
 }
 
 /// The JSON for valid files, with its fields in order.
@@ -93,6 +108,11 @@ impl<'a> Message<'a> {
     fn from_fault(fault: &'a ConfigFault) -> Message<'a> {
         let ConfigFault { file, line, path, message, .. } = fault;
         Message { kind: None, file: Some(file), line: *line, path, limit: None, id: None, message }
+    }
+
+    fn from_refusal(message: &'a str) -> Message<'a> {
+        let kind = Some("max-keys".to_owned());
+        Message { kind, file: None, line: None, path: "", limit: None, id: None, message }
     }
 
     fn from_warning(warning: &'a Warning) -> Message<'a> {

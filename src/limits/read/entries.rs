@@ -19,8 +19,11 @@ use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
 
 /// Says what a default of a custom limit lacks without the field `id`.
-const NO_FORMAT: &str =
-    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId";
+const NO_FORMAT: &str = if cfg!(feature = "boulder") {
+    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId"
+} else {
+    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId (with the feature boulder its limits need none)"
+};
 
 impl<'t> Walk<'_, 't> {
     /// Reads the entry of a key. `names_given` are the names before it in the same map, with their lines.

@@ -99,3 +99,24 @@ fn floors_above_an_overrides_burst_are_warned_of() {
     let fault = "bad.yml:1: F.floors.batch: invalid floor 11: at most 10, the burst, is allowed\n";
     assert_eq!((ran.status, &*ran.stderr), (Some(1), fault));
 }
+
+#[test]
+fn more_keys_than_by_default_are_a_warning() {
+    let dir = Sandbox::new();
+    dir.put("many.yml", "A: {burst: 1, count: 1, period: 1s, id: string, max_keys: 16777216}\nB: {burst: 1, count: 1, period: 1s, id: string, max_keys: 1}\n");
+    let text = "a limiter with default options refuses these limits, and Limiter::new panics: many.yml: max_keys of the limits (A 16777216, B 1) are 16777217 in all, shadows included: at most 16777216, the limiter's max_keys, is allowed";
+    let stdout = "ok: 2 limits, 0 overrides\n";
+    assert_eq!(
+        dir.run("validate --limits many.yml"),
+        Ran { status: Some(0), stdout: stdout.into(), stderr: format!("warning: {text}\n") }
+    );
+    let stdout = format!(
+        r#"{{"valid":true,"limits":2,"overrides":0,"warnings":[{{"kind":"max-keys","file":null,"line":null,"path":"","message":"{text}"}}]}}"#
+    );
+    assert_eq!(
+        dir.run("validate --limits many.yml --json"),
+        Ran { status: Some(0), stdout: stdout + "\n", stderr: "".into() }
+    );
+    dir.put("most.yml", "A: {burst: 1, count: 1, period: 1s, id: string, max_keys: 16777216}\n");
+    assert_eq!(dir.run("validate --limits most.yml").stderr, "");
+}
