@@ -6,6 +6,6 @@ seconds=${1:-3}
 # A build that runs faster pays for itself after some minutes.
 if [ "$seconds" -lt 60 ]; then
     built_quickly
-    export CARGO_PROFILE_RELEASE_OPT_LEVEL=0
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 FUZZ_UNITS=16
 fi
 fuzz/run.sh "$seconds"
