@@ -21,8 +21,8 @@ case $seconds in '' | *[!0-9]* | 0) echo "fuzz/run.sh: $seconds is no number of 
 export RUSTC_BOOTSTRAP=1
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-# The flags of cargo-fuzz; with FUZZ_UNITS, which ci/fuzz.sh sets for a short run, the build has so many units. Naming the target keeps the
-# sanitizer out of build scripts.
+# The flags of cargo-fuzz. FUZZ_UNITS is the number of codegen units, which ci/fuzz.sh raises for a short run. Naming the target keeps
+# the sanitizer out of build scripts.
 export RUSTFLAGS="-Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=${FUZZ_UNITS:-1} \
 -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"

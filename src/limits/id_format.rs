@@ -49,7 +49,7 @@ pub enum IdFormat {
     Bytes,
     /// `uuid`: 16 bytes. Their text has hyphens; a request's may be without.
     Uuid,
-    /// Two or three fields, each of its own format.
+    /// Two or three fields, each with a format.
     Tuple(TupleFormat),
     /// `ipv6RangeCIDR`: an IPv6 network with a prefix of 48 bits. An address stands for its network.
     #[cfg(feature = "boulder")]
@@ -357,6 +357,8 @@ mod tests {
             let message = error.to_string();
             assert!(message.starts_with(&format!("{name:?}: string, ipAddress, ")), "{message}");
             assert!(message.contains("or 2 or 3 of them joined by ':', are allowed"), "{message}");
+            let names_feature = message.contains("the feature boulder has more");
+            assert_eq!(names_feature, !cfg!(feature = "boulder"), "{message}");
         }
         for few in [&[][..], &[IdFormat::String]] {
             let error = IdFormat::tuple(few).unwrap_err().to_string();

@@ -66,7 +66,7 @@ impl Provider {
         Arc::new(Provider { begun: Instant::now(), buckets, served: Mutex::default() })
     }
 
-    /// Tells what is left, of the requests as OpenAI does, of the tokens as the current draft.
+    /// Writes the remaining requests as OpenAI does, and the remaining tokens as the current draft does.
     fn answer_with_fields(&self, tokens: u64) -> Response<String> {
         let status = self.answer(tokens);
         let now = self.begun.elapsed().as_nanos();
@@ -209,7 +209,7 @@ async fn waiters_that_go_away_lose_nothing() {
     let served = provider.served.lock().unwrap().clone();
     assert_eq!(by_status.keys().copied().collect::<Vec<_>>(), [200]);
     assert!(served.len() >= 1_000);
-    // After the last call nobody takes the places of those that go away.
+    // After the last call no other call takes the places of those that go away.
     let while_calls_come = served.iter().filter(|(at, _)| *at <= 20 * SECOND).count() as f64;
     let used = while_calls_come / (REQUESTS.0 + 20 * REQUESTS.1) as f64;
     println!("{used:.4} of the rate, {} served", served.len());

@@ -1,4 +1,4 @@
-//! The share of a shared limit that callers use who settle their estimates: as much as with refunds by hand.
+//! The share of a shared limit that is used when callers settle their estimates: as much as with refunds by hand.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The share of a limit that callers use who settle their estimates, beside callers who return the same units by `refund`.
+//! The share of a limit that is used when callers settle their estimates, beside the share when they return the same units by `refund`.
 
 use std::collections::BTreeMap;
 

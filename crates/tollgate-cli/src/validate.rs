@@ -50,9 +50,9 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::NothingFound);
     }
     let line =
-        |warning: &Warning| shortened(&format!("warning: {warning}"), MAX_WARNING_CHARS) + "\n";
-    let mut lines: String = refused.iter().map(|text| format!("warning: {text}\n")).collect();
-    lines.extend(warnings.iter().map(line));
+        |warning: String| shortened(&format!("warning: {warning}"), MAX_WARNING_CHARS) + "\n";
+    let listed = warnings.iter().map(Warning::to_string);
+    let mut lines: String = refused.into_iter().chain(listed).map(line).collect();
     if warnings.more > 0 {
         lines += &format!("warning: and {} more\n", grouped(warnings.more));
     }
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::NothingFound)
 }
 
-/// Says why a limiter with default options refuses the limits: their `max_keys` are more than it has. A program may have more.
+/// Returns why a limiter with default options refuses the limits, such as `max_keys` that are more than it has. A program may set more.
 fn refused_by_default(limits: &Limits) -> Option<String> {
     let error = Limiter::with_options(limits.clone(), LimiterOptions::default()).err()?;
     Some(format!(
@@ -89,7 +89,8 @@ struct Invalid<'a> {
     faults: Vec<Message<'a>>,
 }
 
-/// The JSON for a warning or a fault, with its fields in order. A fault has no kind, limit and id.
+/// The JSON for a warning or a fault, with its fields in order. A fault has no kind, limit and id, the refusal by a limiter with default
+/// options no limit and id.
 #[derive(Serialize)]
 struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,11 +18,11 @@ use super::sharing;
 use super::string_ids::WrittenId;
 use super::walk::{Form, Role, Walk, Walked};
 
-/// Says what a default of a custom limit lacks without the field `id`.
+/// The message for a default of a custom limit without the field `id`.
 const NO_FORMAT: &str = if cfg!(feature = "boulder") {
     "the format of the limit's ids is wanted, such as id: string, ipAddress or regId"
 } else {
-    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId (with the feature boulder its limits need none)"
+    "the format of the limit's ids is wanted, such as id: string, ipAddress or regId (Boulder's limits need none, with the feature boulder)"
 };
 
 impl<'t> Walk<'_, 't> {
