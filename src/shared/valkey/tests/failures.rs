@@ -344,7 +344,10 @@ fn a_start_finds_what_is_wrong() {
     with_each(|binary| {
         let server =
             Server::start_with(binary, &["--user", "reader", "on", ">secret", "+get", "~*"]);
-        assert_eq!(ready(&server.url(""), 5_000), (Ok(()), true, None));
+        let (is_ready, is_connected, last) = ready(&server.url(""), 5_000);
+        assert_eq!((is_ready, is_connected), (Ok(()), true));
+        // On a busy machine an answer before the one in time may have come late.
+        assert!(last.as_ref().is_none_or(|last| last.contains("too late")), "{last:?}");
         // It is connected, and its answer is no.
         let (refused, is_connected, last) = ready(&server.url("reader:secret@"), 300);
         let refused = refused.unwrap_err();
