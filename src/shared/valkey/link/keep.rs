@@ -232,7 +232,7 @@ impl Link {
         let mut question = redis::cmd("CONFIG");
         question.arg("GET").arg("maxmemory*");
         let asked = question.query_async::<HashMap<String, String>>(&mut connection);
-        let settings = timeout(self.answer_timeout, asked).await.ok()?.ok()?;
+        let settings = timeout(SILENT.max(self.answer_timeout), asked).await.ok()?.ok()?;
         let policy = settings.get("maxmemory-policy")?;
         let keeps_buckets = settings.get("maxmemory")? == "0"
             || matches!(policy.as_str(), "noeviction" | "volatile-ttl");

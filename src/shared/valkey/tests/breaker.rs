@@ -39,7 +39,7 @@ fn a_server_that_is_always_late_is_paused() {
     mute.until_refused();
     let connections = mute.seen.lock().connections;
     std::thread::sleep(2 * SILENT);
-    assert!(mute.store.figures().unwrap().is_paused());
+    wait_until("paused", || mute.call().is_err() && mute.store.figures().unwrap().is_paused());
     assert_eq!(mute.seen.lock().connections, connections, "one that answers stays");
     let mut seen = mute.seen.lock();
     (seen.takes, seen.question_takes) = (Duration::ZERO, Duration::ZERO);

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) takes: Duration,
     /// The time that it takes for a question.
     pub(super) question_takes: Duration,
+    /// Whether its memory has a bound and a policy that forgets buckets.
+    pub(super) forgets: bool,
     /// The refusal that scripts get.
     pub(super) refuses: Option<&'static str>,
     /// How many of the first connections get no answers any more, as if something between had dropped them silently.
@@ -92,8 +94,9 @@ impl Mute {
     /// Calls until the store refuses calls.
     pub(super) fn until_refused(&self) {
         wait_until("refused", || {
-            let error = self.call().unwrap_err();
-            error.to_string().contains("no answer came in time for")
+            // A call is answered if this process stands still until its answer is there.
+            let error = self.call().err().map(|error| error.to_string());
+            error.is_some_and(|error| error.contains("no answer came in time for"))
         });
     }
 }
@@ -143,6 +146,12 @@ fn serve(mut stream: TcpStream, number: usize, seen: &Mutex<Seen>) {
                 "EVAL" => {
                     std::thread::sleep(seen.question_takes);
                     ":1\r\n".into()
+                }
+                "CONFIG" if seen.forgets => {
+                    std::thread::sleep(seen.question_takes);
+                    let (size, policy) =
+                        ("maxmemory\r\n$1\r\n9", "maxmemory-policy\r\n$11\r\nallkeys-lru");
+                    format!("*4\r\n$9\r\n{size}\r\n$16\r\n{policy}\r\n")
                 }
                 "CONFIG" => "-ERR unknown command\r\n".into(),
                 "SLOTS" => {

@@ -70,6 +70,15 @@ fn a_new_connection_is_asked_at_once() {
     assert!(began.elapsed() < SILENT + Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
+/// The settings of a server that took longer than a call may were never known.
+#[test]
+fn a_late_answer_about_settings_is_read() {
+    let takes = Duration::from_millis(100);
+    let seen = Seen { answers: true, forgets: true, question_takes: takes, ..Seen::default() };
+    let mute = Mute::start(seen, Duration::from_millis(30));
+    wait_until("warned", || mute.store.warning().is_some_and(|it| it.contains("allkeys-lru")));
+}
+
 /// The gate is as narrow when the server has come to the late call, though no other was late meanwhile.
 #[test]
 fn late_calls_narrow_the_gate_until_answered() {
@@ -77,7 +86,7 @@ fn late_calls_narrow_the_gate_until_answered() {
     let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
     let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
     // The answers before the late call are none of its time.
-    assert!((0..40).all(|_| mute.is_answered()));
+    wait_until("answered in time", || (0..40).all(|_| mute.is_answered()));
     let crowd = places();
     assert!(crowd.len() > 500, "{} places", crowd.len());
     mute.seen.lock().dropped = 1;
