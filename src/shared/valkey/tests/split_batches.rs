@@ -1,14 +1,19 @@
 //! Limiters on a cluster without a tag: batches over its slots, and a start.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::server::with_each;
 use super::shards::Shards;
-use super::wait_until;
+use super::{charge, member, options_of, wait_until, wait_until_connected};
+use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::batch::MemberMode;
 use crate::limits::Limits;
+use crate::shared::protocol::StoreMember;
+use crate::shared::protocol::lease::LeaseRequest;
+use crate::shared::valkey::ValkeyStore;
 use crate::shared::{Store, block_on};
+use crate::util::sync::{Ordering, Switch};
 
 fn node(shards: &Shards) -> Limiter {
     let limits = "
@@ -81,11 +86,57 @@ fn charges_of_a_failed_batch_come_back_late() {
     });
 }
 
+/// The last slot denies the charge that it has allowed in the check. The leases of the first one go back with the other charges there.
+#[test]
+fn batches_denied_late_have_no_leases() {
+    with_each(|binary| {
+        let shards = Shards::start(binary);
+        let store = ValkeyStore::start(&options_of(&shards.url())).unwrap();
+        wait_until_connected(&store);
+        let [first, _, last] = shards.keys("tollgate:Late:");
+        let hourly = |burst| Limit::new(burst, 1, Duration::from_secs(3600)).unwrap();
+        let lease = Some(LeaseRequest { want: 8, length_ms: 1_000, end: None });
+        let first = StoreMember { lease, ..member(&first, &hourly(1_000_000), 1) };
+        let members = [first, member(&last, &hourly(1), 1)];
+        let scripts = || {
+            let stats: String = shards.ask(0, redis::cmd("INFO").arg("commandstats"));
+            let calls = stats.split_once("cmdstat_evalsha:calls=").unwrap().1;
+            calls.split_once(',').unwrap().0.parse::<u64>().unwrap()
+        };
+        assert_eq!(charge(&store, &members).unwrap().leased[..], [8, 0]);
+        let is_over = Switch::default();
+        std::thread::scope(|scope| {
+            // Another client whose spends and refunds alternate.
+            scope.spawn(|| {
+                let (empty, mut connection) = (shards.text(&last), shards.servers[2].connection());
+                // Also ends if the test fails.
+                let began = Instant::now();
+                while !is_over.load(Ordering::Relaxed) && began.elapsed().as_secs() < 25 {
+                    let () =
+                        redis::cmd("SET").arg(&last).arg(&empty).query(&mut connection).unwrap();
+                    let () = redis::cmd("DEL").arg(&last).query(&mut connection).unwrap();
+                }
+            });
+            let late = std::cell::Cell::new(0);
+            wait_until("denied late", || {
+                let before = scripts();
+                let found = charge(&store, &members).unwrap();
+                // The check, the charge, and its return.
+                let is_late = found.denied.is_some() && scripts() == before + 3;
+                late.set(late.get() + u32::from(is_late));
+                assert!(found.denied.is_none() || found.leased[..] == [0, 0]);
+                late.get() >= 5
+            });
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
 #[test]
 fn a_start_needs_each_node() {
     with_each(|binary| {
         let mut shards = Shards::start(binary);
-        let of = |url: &str| Store::connect(&super::options_of(url)).unwrap();
+        let of = |url: &str| Store::connect(&options_of(url)).unwrap();
         let ready = |store: &Store, ms| block_on(store.ready(Duration::from_millis(ms)));
         let store = of(&shards.url());
         ready(&store, 10_000).unwrap();
@@ -103,7 +154,7 @@ fn a_start_needs_each_node() {
 
 #[test]
 fn a_cluster_tells_its_last_error() {
-    let store = Store::connect(&super::options_of("redis-cluster://127.0.0.1:1")).unwrap();
+    let store = Store::connect(&options_of("redis-cluster://127.0.0.1:1")).unwrap();
     wait_until("refused", || store.last_error().is_some_and(|text| text.contains("127.0.0.1:1")));
     assert!(!store.is_connected());
 }
