@@ -1,4 +1,4 @@
-//! Decides calls for untracked keys while the table is full, by one overflow bucket a limit or without a bucket.
+//! The policy for a full table, the overflow buckets, and their counters. `charge_at_cap` decides the calls.
 
 use crate::store::Outdated;
 use crate::store::cell::{Cell, Word};
@@ -33,9 +33,9 @@ pub enum AtCap {
     /// other keys have used the units. When a key gets its own bucket, that bucket starts with the overflow bucket's
     /// debt.
     ///
-    /// The overflow bucket has the limit's default. A call is denied for [lack of
-    /// room](crate::Decision::out_of_room) if only the account of its id has an override, whose ids no file bounds, or if
-    /// it has a factor: its debt cannot be counted in the default's units. A batch in which several untracked ids of one
+    /// The overflow bucket counts in units of the limit's default. A call that another limit decides cannot use it, and is
+    /// denied for [lack of room](crate::Decision::out_of_room): a call with a factor, or for an id whose account has an
+    /// override, and the id itself none. A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.
     #[default]
@@ -49,7 +49,7 @@ pub enum AtCap {
 /// The policy for a full table, and counters of the calls that it decided.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
-    /// Whether a snapshot with overflow buckets was restored.
+    /// Whether a restore brought debts of untracked keys: overflow buckets, or debts of ids that have an override now.
     has_restored: Switch,
     pub(crate) counts: OverflowCounts,
 }
@@ -83,7 +83,7 @@ impl Overflow {
         is_any && !fault::active(Fault::ForgetShared)
     }
 
-    /// Records that an overflow bucket was restored. Its debt counts under any policy.
+    /// Records that a restore brought debts of untracked keys. They count under any policy.
     #[cfg(feature = "snapshot")]
     pub(crate) fn note_restored(&self) {
         // Relaxed: as in `has_overflow`.
@@ -93,8 +93,8 @@ impl Overflow {
     /// Orders a call's store before its next load, on both sides of the overflow bucket.
     ///
     /// One side charges the overflow bucket, fences, and looks whether the key has a cell by now. The other side inserts
-    /// a cell, fences, and reads the overflow bucket's word. One of them sees the other. So no key is charged in both places
-    /// unless its cell starts with its debt.
+    /// a cell, fences, and reads the overflow bucket's word. One of them sees the other. So a key that was charged to
+    /// the overflow bucket gets a cell only with that bucket's debt.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
             // SeqCst: on both sides a store must come before a load of another location (model
@@ -129,7 +129,7 @@ impl OverflowBuckets {
         }
     }
 
-    /// Calls `step` with the word, until the word that it returns is stored or it returns none.
+    /// Calls `step` with the current word until the new word of `step` is stored, or `step` returns `None`.
     pub(crate) fn update(
         &self,
         limit: LimitIndex,

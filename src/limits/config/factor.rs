@@ -4,7 +4,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
 
 use crate::limit::Factor;
-use crate::limits::read::given;
+use crate::limits::read::shown_scalar;
 
 use super::nodes::scalar;
 use super::tree::Tree;
@@ -36,7 +36,7 @@ impl<'de> Deserialize<'de> for Factor {
                 let given = match other {
                     Tree::List(_) => "a list".into(),
                     Tree::Map(_) => "a map".into(),
-                    scalar_tree => given(&scalar(&scalar_tree)),
+                    scalar_tree => shown_scalar(&scalar(&scalar_tree)),
                 };
                 let message = format!("invalid factor {given}: a number from 0 is allowed");
                 return Err(D::Error::custom(message));

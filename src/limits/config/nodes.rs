@@ -102,7 +102,7 @@ fn without_line(value: Value<'_>) -> Node<'_> {
     Node { line: 0, value, fault: None }
 }
 
-/// Returns a value that is neither a list nor a map as the text that a file has for it.
+/// Returns the text that a file would have for a scalar value. Null, a list and a map have none: the text is empty.
 pub(super) fn scalar(tree: &Tree) -> Scalar<'_> {
     let (text, style) = match tree {
         Tree::Bool(value) => (Cow::Borrowed(if *value { "true" } else { "false" }), Style::Typed),
@@ -114,7 +114,7 @@ pub(super) fn scalar(tree: &Tree) -> Scalar<'_> {
     Scalar { text, style, lines: 1 }
 }
 
-/// Returns the shortest decimal of a float, which always has a point: `1.0` is no whole number in a file either.
+/// Returns a float as a decimal. A finite one always has a point, because `1.0` is no whole number in a file either.
 fn decimal(value: f64) -> String {
     let text = value.to_string();
     if value.is_finite() && !text.contains('.') { text + ".0" } else { text }

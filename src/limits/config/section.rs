@@ -7,9 +7,9 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::limit::display::Go;
 use crate::limits::read::{
-    Faults, Path, Scalar, boolean, given, named, parse_duration, unknown_field, whole_number_or_0,
+    Faults, Path, Scalar, boolean, named, parse_duration, shown_scalar, unknown_field,
+    whole_number_or_0,
 };
-use crate::limits::shown;
 
 use super::nodes::scalar;
 use super::read::refused;
@@ -72,7 +72,9 @@ pub(crate) fn read_section<'de, D: Deserializer<'de>>(
                 }
             }
         }
-        other => faults.add(None, &root, format!("{}: a map of options is allowed", kind(&other))),
+        other => {
+            faults.add(None, &root, format!("{}: a map of options is allowed", shown_value(&other)))
+        }
     }
     if faults.is_empty() { Ok(()) } else { Err(refused(faults.into_sorted())) }
 }
@@ -80,19 +82,18 @@ pub(crate) fn read_section<'de, D: Deserializer<'de>>(
 fn one(value: &Tree) -> Result<Given<'_>, String> {
     match value {
         Tree::Null | Tree::List(_) | Tree::Map(_) => {
-            Err(format!("{}: a value is allowed", kind(value)))
+            Err(format!("{}: a value is allowed", shown_value(value)))
         }
         other => Ok(Given(scalar(other))),
     }
 }
 
 /// Shows a value in a message.
-fn kind(value: &Tree) -> String {
+fn shown_value(value: &Tree) -> String {
     match value {
         Tree::List(_) => "a list".into(),
         Tree::Map(_) => "a map".into(),
-        Tree::Text(text) => shown(text),
-        other => given(&scalar(other)),
+        other => shown_scalar(&scalar(other)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 
+use crate::limit::display::Go;
 use crate::limit::{Limit, ParameterValue, Parameters};
 use crate::limits::expiry::Expiry;
 use crate::limits::format::{decode_for_file, encode_override};
@@ -17,7 +18,7 @@ use super::tree::Tree;
 
 type Fields = Vec<(&'static str, Tree)>;
 
-/// Writes a map: the store of shared limits, with the password of its URL, the default of each limit under its name, each
+/// Writes a map of the store of shared limits (its URL with the password), each default under its limit's name, and each
 /// override under `Name:id`.
 ///
 /// # Errors
@@ -125,7 +126,12 @@ fn default_fields(entry: &LimitEntry<'_>) -> Result<Fields, String> {
     let mut fields = match entry.default_limit() {
         _ if entry.is_disabled() => vec![("enabled", Tree::Bool(false))],
         Some(limit) => limit_fields(limit)?,
-        None => [("algorithm", Tree::text("leaky_bucket"))].into_iter().chain(no_limit()).collect(),
+        // As the older form of a leaky bucket says that there is no limit.
+        None => vec![
+            ("algorithm", Tree::text("leaky_bucket")),
+            ("max", Tree::Integer(1)),
+            ("duration", Tree::duration(Duration::ZERO)),
+        ],
     };
     fields.push(("id", Tree::text(entry.format())));
     add_options(&mut fields, entry.options(), parameters)?;
@@ -137,13 +143,7 @@ fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
         Some(limit) => parameters(limit)?,
         None => vec![("unlimited", Tree::Bool(true))],
     };
-    let end = match given.last_day() {
-        Some(day) => {
-            let end = Expiry::after_day(&day).ok().filter(|end| end.time() == given.expires());
-            Some(end.ok_or_else(|| within_day(&day))?)
-        }
-        None => None,
-    };
+    let end = given.expires().map(Expiry::at);
     let (comment, owner) = (given.comment(), given.owner());
     // A bucket that is never charged owes nothing.
     let max_debt = given.own_max_debt().filter(|_| given.limit().is_some());
@@ -151,7 +151,7 @@ fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
     Ok(fields)
 }
 
-/// Returns the text of an id that the reader reads as this id.
+/// Returns the text for a file that the reader turns into the same id.
 fn written_id(given: &OverrideEntry<'_>, scratch: &mut Scratch) -> Result<String, String> {
     let limit = given.limit_entry();
     let id = decode_for_file(limit.format(), given.id_bytes());
@@ -187,18 +187,11 @@ fn parameters(limit: &Limit) -> Result<Fields, String> {
     written.collect()
 }
 
-/// Returns the parameters that say that there is no limit: Sharkey's.
-fn no_limit() -> [(&'static str, Tree); 2] {
-    [("max", Tree::Integer(1)), ("duration", Tree::duration(Duration::ZERO))]
-}
-
 fn duration(field: &str, duration: Duration) -> Result<Tree, String> {
-    let tree = Tree::duration(duration);
-    match &tree {
-        Tree::Text(text) if parse_duration(text).is_err() => {
-            Err(format!("{field} {text}: more than 2^63 - 1 ns cannot be written"))
-        }
-        _ => Ok(tree),
+    let text = Go(duration).to_string();
+    match parse_duration(&text) {
+        Ok(_) => Ok(Tree::text(text)),
+        Err(_) => Err(format!("{field} {text}: more than 2^63 - 1 ns cannot be written")),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::util::lock::Mutex;
 
 use super::duration;
 use super::fields::{Field, FileAlgorithm, Parameter, boolean, whole_number_or_0};
-use super::node::{Scalar, given};
+use super::node::{Scalar, shown_scalar};
 
 pub(super) type Make =
     dyn Fn(&mut AlgorithmFields<'_>) -> Result<Arc<dyn Algorithm>, Error> + Send + Sync;
@@ -195,7 +195,7 @@ impl<'f> AlgorithmFields<'f> {
     /// given before the message.
     pub fn refuse(&mut self, name: &str, message: &str) -> Error {
         let shown = match self.find(name).and_then(|parameter| parameter.value.as_ref().ok()) {
-            Some(scalar) => format!("invalid {name} {}: {message}", given(scalar)),
+            Some(scalar) => format!("invalid {name} {}: {message}", shown_scalar(scalar)),
             None => format!("invalid {name}: {message}"),
         };
         self.fault(name, shown)

@@ -67,8 +67,8 @@ impl Shape {
         }
     }
 
-    /// Whether it is an override, or a part of one.
-    pub(super) fn is_override(self) -> bool {
+    /// Whether it can only be an override, or a part of one. [`Shape::Either`] may be a default.
+    pub(super) fn is_only_override(self) -> bool {
         use Shape::{Keyed, Listed, ListedId, OverrideOptions};
         matches!(self, Keyed | Listed | ListedId | OverrideOptions)
     }
@@ -91,7 +91,7 @@ pub(super) struct Entry<'e> {
     pub(super) shape: Shape,
     /// The line of each field that was given.
     pub(super) lines: ByField<Option<u64>>,
-    /// The valid numbers: units, millionths of units, or nanoseconds.
+    /// The valid values as numbers: units, buckets, millionths, nanoseconds, or the number that stands for a word.
     pub(super) values: ByField<Option<u64>>,
     pub(super) format: Option<IdFormat>,
     /// The id of a [`Shape::ListedId`], with its line.
@@ -145,8 +145,8 @@ impl<'e> Entry<'e> {
         fields.iter().any(|field| self.line_of(*field).is_some())
     }
 
-    /// Whether the parameters are of gcra unless another algorithm is named.
-    pub(super) fn is_default(&self) -> bool {
+    /// Whether it is a limit, and no override: its parameters are of gcra unless another algorithm is named.
+    pub(super) fn is_whole_limit(&self) -> bool {
         match self.shape {
             Shape::Either => self.line_of(Field::Ids).is_none(),
             shape => shape == Shape::Limit,
@@ -155,17 +155,17 @@ impl<'e> Entry<'e> {
 
     /// Returns the line of `unlimited`, if it is given in an override.
     pub(super) fn unlimited(&self) -> Option<u64> {
-        self.line_of(Field::Unlimited).filter(|_| !self.is_default())
+        self.line_of(Field::Unlimited).filter(|_| !self.is_whole_limit())
     }
 
     /// Returns the algorithm that the parameters of a default without `algorithm` belong to, if it is not gcra.
     pub(super) fn meant_algorithm(&self) -> Option<FileAlgorithm> {
         let is_gcra = self.has_any(&[Field::Algorithm, Field::Count, Field::Period]);
         let meant = self.algorithm_by_fields();
-        (self.is_default() && !is_gcra && meant != FileAlgorithm::Gcra).then_some(meant)
+        (self.is_whole_limit() && !is_gcra && meant != FileAlgorithm::Gcra).then_some(meant)
     }
 
-    /// Returns the algorithm that the fields of an override belong to. It is used if the limit has none yet.
+    /// Guesses the algorithm from the fields: of an override whose limit has none yet, or of a default for a hint.
     pub(super) fn algorithm_by_fields(&self) -> FileAlgorithm {
         if self.line_of(Field::RetryAfter).is_some() {
             // `max` may be of a leaky bucket.

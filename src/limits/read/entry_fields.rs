@@ -6,7 +6,7 @@ use super::custom::CustomAlgorithms;
 use super::entry::{Entry, Shape, Target};
 use super::faults::{Path, on_line};
 use super::fields::{self, Field, MODES, named, unknown_name};
-use super::node::{Scalar, Value, given};
+use super::node::{Scalar, Value, shown_scalar};
 use super::sharing;
 use super::walk::{Walk, Walked};
 
@@ -133,7 +133,7 @@ fn read_scalar(
             return entry.options.annotations.read(field, scalar);
         }
         // A list or a map is wanted. (Parameters do not come here: their algorithm may be unknown still.)
-        _ => return Err(format!("{}: {} is allowed", given(scalar), field.allowed())),
+        _ => return Err(format!("{}: {} is allowed", shown_scalar(scalar), field.allowed())),
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) use {
     duration::parse as parse_duration,
     faults::{Faults, Path},
     fields::{boolean, named, unknown_field, whole_number_or_0},
-    node::given,
+    node::shown_scalar,
     parts::{read_limit, read_limit_options, read_override_options},
     string_ids::WrittenId,
 };

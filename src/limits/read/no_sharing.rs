@@ -3,7 +3,7 @@
 use super::entry::Entry;
 use super::faults::Path;
 use super::fields::{Field, ON_ERROR, SHARED, named};
-use super::node::{Scalar, given as shown};
+use super::node::{Scalar, shown_scalar};
 use super::walk::{Walk, Walked};
 use crate::limits::sharing::Sharing;
 
@@ -19,7 +19,7 @@ pub(super) fn read(field: Field, scalar: &Scalar<'_>) -> Result<u64, String> {
     };
     match (field, word) {
         (Field::Shared, 0) => Ok(0),
-        _ => Err(format!("{}: {NEEDS_FEATURE}", shown(scalar))),
+        _ => Err(format!("{}: {NEEDS_FEATURE}", shown_scalar(scalar))),
     }
 }
 

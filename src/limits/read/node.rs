@@ -86,6 +86,6 @@ pub(crate) fn too_deep() -> String {
 }
 
 /// Shows a scalar in a message.
-pub(crate) fn given(scalar: &Scalar<'_>) -> String {
+pub(crate) fn shown_scalar(scalar: &Scalar<'_>) -> String {
     if scalar.is_null() { "null".into() } else { shown(&scalar.text) }
 }

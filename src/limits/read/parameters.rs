@@ -28,7 +28,7 @@ impl<'t> Walk<'_, 't> {
         let at_field = at.key(&key);
         let is_of_default =
             |field| matches!(field, Field::MaxKeys | Field::Floors) || SHARING.contains(&field);
-        if Field::from_name(&key).is_some_and(is_of_default) && entry.shape.is_override() {
+        if Field::from_name(&key).is_some_and(is_of_default) && entry.shape.is_only_override() {
             let message = "not in an override: it belongs to the limit's default";
             self.fault(line, &at_field, message);
             return self.skip_value(&at_field);
@@ -80,7 +80,7 @@ impl<'t> Walk<'_, 't> {
             return self.check_unlimited(entry, line, at);
         }
         if entry.line_of(Field::Algorithm).is_none() {
-            let is_default = entry.is_default();
+            let is_default = entry.is_whole_limit();
             let known = match self.names.look_up(entry.name) {
                 NameLookup::Known(known) if !is_default => {
                     self.builder.entry(known.index).algorithm
@@ -105,7 +105,7 @@ impl<'t> Walk<'_, 't> {
         }
         use FileAlgorithm::{AtMost, Concurrency, Custom};
         if let Some(algorithm @ (AtMost | Concurrency | Custom(_))) = entry.algorithm
-            && entry.is_default()
+            && entry.is_whole_limit()
         {
             self.names.declare(entry.name, algorithm);
         }

@@ -15,7 +15,7 @@ use super::sharing;
 use super::walk::{File, Role, Walk, Walked};
 use crate::limits::registry::sharing_faults;
 
-/// Says what a limit lacks whose parameters say that there is none.
+/// The fault of a limit that stands alone, and whose parameters mean "no limit".
 const NO_LIMIT: &str = "no limit: numbers that limit are wanted";
 
 /// Reads one limit: the fields of an algorithm, and `algorithm` if it is not gcra.

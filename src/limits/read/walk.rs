@@ -8,7 +8,7 @@ use crate::limits::{LimitsBuilder, Scratch};
 
 use super::faults::{Faults, Path};
 use super::names::Names;
-use super::node::{Node, Nodes, Scalar, StreamFault, Value, given};
+use super::node::{Node, Nodes, Scalar, StreamFault, Value, shown_scalar};
 
 /// The role of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -221,7 +221,7 @@ impl<'w, 't> Walk<'w, 't> {
         wanted: &str,
     ) -> Walked {
         let given = match &value {
-            Value::Scalar(scalar) => given(scalar),
+            Value::Scalar(scalar) => shown_scalar(scalar),
             Value::List => "a list".into(),
             Value::Map => "a map".into(),
             // A refused node has its fault, and an end is no node.

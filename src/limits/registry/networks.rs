@@ -43,7 +43,7 @@ pub(super) struct Networks {
     limits: HashMap<OwnedId, LimitIndex>,
 }
 
-/// The limit whose override a network's limit is.
+/// For the hidden limit of a network: the public limit with the override that names the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NetworkOf {
     pub(crate) limit: LimitIndex,
@@ -80,18 +80,18 @@ impl Entry {
         self.network_of.is_some()
     }
 
-    /// Returns the index of the limit that callers know; `own` unless this is the limit of a network.
+    /// Returns the index of a network's public limit; `own` if this is no limit of a network. A shadow keeps its own index.
     pub(crate) fn public_index(&self, own: LimitIndex) -> LimitIndex {
         self.network_of.map_or(own, |of| of.limit)
     }
 
-    /// Returns the name that callers know: of the limit of a network, that of the limit whose override it is.
+    /// Returns the name that callers know. The hidden limit of a network, or a shadow, has that of its public limit.
     pub(crate) fn public_name(&self) -> &str {
         self.name.split_once(' ').map_or(&*self.name, |(name, _)| name)
     }
 
-    /// Returns the limit of the smallest network around an address that has not ended, unless the address has an override of
-    /// its own. `Some(None)`: the network lifts the limit.
+    /// Returns the limit of the smallest network around an address, of those whose override has not ended. `Some(None)`: it
+    /// lifts the limit. `None`: no network applies, or the address has an override of its own.
     #[inline]
     pub(super) fn limit_of_network(&self, id: &[u8], now_ns: u64) -> Option<Option<LimitIndex>> {
         let networks = self.networks.as_deref()?;
@@ -216,13 +216,13 @@ impl Limits {
         self.entry(index).network_of.is_some_and(|of| of.is_current)
     }
 
-    /// Returns the limit that has the public name: of a network's limit, the limit whose override it is.
+    /// Returns the public limit of a network's limit, and any other limit as it is.
     pub(crate) fn public(&self, index: LimitIndex) -> LimitIndex {
         self.entry(index).public_index(index)
     }
 
-    /// Whether a reload to `new` may keep the buckets of a network that it takes from its limit: the limit stays, and has
-    /// addresses as ids.
+    /// Whether the buckets of a network may stay after a reload to `new` that removes the network's override: the public limit
+    /// must still be there, be switched on, and have addresses as ids.
     pub(crate) fn may_keep_network(&self, new: &Limits, index: LimitIndex) -> bool {
         let Some(of) = self.entry(index).network_of else { return false };
         let stays = |limit: &Entry| {

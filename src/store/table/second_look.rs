@@ -125,15 +125,15 @@ fn words_of_older_limits_are_read_converted() {
     assert_eq!(table.look(&key, &SlowerLimit), Ok(Some(220)));
     let change = Change { key: &key, absent: Absent::Insert, now_ns: 10 };
     let mut met = Vec::new();
-    let denied = |word| {
+    let updated = table.update(change, &SlowerLimit, &mut |word| {
         met.push(word);
         None
-    };
-    assert_eq!(table.update(change, &SlowerLimit, &mut { denied }), Ok(()));
+    });
+    assert_eq!(updated, Ok(()));
     assert_eq!(met, [220], "a denial is decided on the new units as well");
 }
 
-/// With 512 keys in one shard some are beyond the first cache line of their search, and behind them there are vacant slots.
+/// Of 512 keys in one shard some are not in the line where their search begins. Searches end at a vacant slot.
 #[test]
 fn the_fast_path_finds_keys_further_on() {
     const KEYS: u64 = 512;

@@ -68,7 +68,8 @@ impl Limits {
         UNIT_NS << self.generation
     }
 
-    /// Returns the word whose debt is `factor` times as large. The word of a cell without a charge, 0, stays.
+    /// Returns the word whose debt is `factor` times as large at the time 1, when the bench begins. The word of a cell without a
+    /// charge, 0, stays.
     pub(super) fn times(word: u64, factor: u64) -> u64 {
         if word == 0 { 0 } else { 1 + (word - 1) * factor }
     }
