@@ -91,7 +91,8 @@ fn charges_of_a_failed_batch_come_back_late() {
 fn batches_denied_late_have_no_leases() {
     with_each(|binary| {
         let shards = Shards::start(binary);
-        let store = ValkeyStore::start(&options_of(&shards.url())).unwrap();
+        let options = options_of(&shards.url()).answer_timeout(Duration::from_secs(2)).unwrap();
+        let store = ValkeyStore::start(&options).unwrap();
         wait_until_connected(&store);
         let [first, _, last] = shards.keys("tollgate:Late:");
         let hourly = |burst| Limit::new(burst, 1, Duration::from_secs(3600)).unwrap();
