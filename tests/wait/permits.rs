@@ -1,11 +1,12 @@
 //! Batches that wait for permits: which of them gets a returned permit, and when.
 
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use tollgate::ConcurrencyLimit;
 use tollgate::options::AtCap;
 use tollgate::reserve::{Receipt, ReserveError};
+use tollgate::{ConcurrencyLimit, Permit};
 
 use super::virtual_time::{Task, World};
 use super::*;
@@ -225,5 +226,70 @@ fn permits_of_a_network_wake_callers() {
         assert!(done(&mut waits).is_empty(), "{engine:?}");
         drop(held);
         assert_eq!(done(&mut waits).len(), 1, "{engine:?}");
+    }
+}
+
+/// Takes and drops the only permit while a batch reads the clock in its attempts and waits.
+#[derive(Default)]
+struct Holder {
+    /// None while the holder itself reads the clock.
+    of: Option<ConcurrencyLimit>,
+    held: Option<Permit>,
+    /// The readings at which the permit is dropped, taken and dropped.
+    plan: Vec<u32>,
+    readings: u32,
+}
+
+fn next_reading(holder: &Mutex<Holder>) {
+    let (of, held) = {
+        let mut holder = holder.lock().unwrap();
+        if holder.of.is_none() {
+            return;
+        }
+        holder.readings += 1;
+        let at = holder.readings;
+        if holder.plan.first() != Some(&at) {
+            return;
+        }
+        holder.plan.remove(0);
+        (holder.of.take().unwrap(), holder.held.take())
+    };
+    let taken = if held.is_some() { None } else { of.acquire("id", 1).unwrap().1 };
+    drop(held);
+    let mut holder = holder.lock().unwrap();
+    (holder.of, holder.held) = (Some(of), taken);
+}
+
+/// A permit that came back between an attempt and the wait after it woke no caller.
+#[test]
+fn a_return_before_the_next_wait_is_seen() {
+    for engine in ENGINES {
+        for first in 1..12 {
+            for (second, third) in (1..6).flat_map(|by| (1..4).map(move |then| (by, by + then))) {
+                let plan = vec![first, first + second, first + third];
+                let holder = Arc::new(Mutex::new(Holder::default()));
+                let reader = holder.clone();
+                let clock = Clock::custom(move || {
+                    next_reading(&reader);
+                    seconds(1)
+                });
+                let at_once = Limit::concurrency(1).unwrap().retry_after(seconds(60)).unwrap();
+                let options = LimiterOptions::default().engine(engine).clock(clock);
+                let limits = support::limits(&[("AtOnce", at_once)]);
+                let limiter = Limiter::with_options(limits, options).unwrap();
+                let at_once = limiter.concurrency("AtOnce").unwrap();
+                let held = at_once.acquire("id", 1).unwrap().1;
+                *holder.lock().unwrap() =
+                    Holder { of: Some(at_once.clone()), held, plan: plan.clone(), readings: 0 };
+                let members = [at_once.member("id")];
+                let batch = limiter.batch(&members);
+                let mut wait =
+                    Task::new(batch.until_allowed(seconds(600), |_| std::future::pending()));
+                let is_done = (0..20).any(|_| wait.poll().is_ready());
+                holder.lock().unwrap().of = None;
+                let is_free = at_once.check("id", 1).unwrap().allowed();
+                assert!(is_done || !is_free, "{engine:?}: it waits beside a free permit, {plan:?}");
+            }
+        }
     }
 }

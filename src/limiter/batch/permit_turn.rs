@@ -17,7 +17,7 @@ pub(super) struct PermitTurn<'b> {
     /// What the caller has waited for last.
     of: Option<(Bucket, &'b Batch<'b>, usize)>,
     /// Whether the last wait ended because a permit seemed free. Two ids of one batch may share the bucket of a full table: there is
-    /// a permit for each alone, and none for both. So the next wait takes a sleep.
+    /// a permit for each alone, and none for both. So the next wait takes a sleep, unless a permit came back meanwhile.
     seemed_free: bool,
 }
 
@@ -41,10 +41,11 @@ impl<'b> PermitTurn<'b> {
             if sleep.as_mut().poll(context).is_ready() || (has_entered && self.entry.is_woken()) {
                 return Poll::Ready(());
             }
+            let was_woken = self.entry.is_woken();
             self.entry.enter(bucket, since_ns, context.waker());
-            // A permit that came back before this caller was in the list has woken no caller.
+            // A permit that came back while this caller was not in the list has not woken it.
             let is_first = !std::mem::replace(&mut has_entered, true);
-            if is_first && !self.seemed_free && is_free(batch, position) {
+            if is_first && (was_woken || !self.seemed_free) && is_free(batch, position) {
                 self.seemed_free = true;
                 return Poll::Ready(());
             }
