@@ -34,9 +34,10 @@ impl Folders {
         Ok(Folders { events: notify::recommended_watcher(on_event)?, watched: BTreeMap::new() })
     }
 
-    /// Watches the folders that lead to the files now, and no others. A folder that fails is tried again at the next
-    /// call.
-    pub(super) fn follow(&mut self, files: &[PathBuf]) -> Result<(), String> {
+    /// Watches the folders that lead to the files now, and no others. Returns whether a subscription has begun. A folder that
+    /// fails is tried again at the next call.
+    pub(super) fn follow(&mut self, files: &[PathBuf]) -> Result<bool, String> {
+        let mut has_begun = false;
         let mut wanted = BTreeMap::new();
         for folder in files.iter().flat_map(|file| folders_of(file)) {
             let identity = identity(&folder);
@@ -59,6 +60,7 @@ impl Folders {
             match self.events.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     self.watched.insert(folder, identity);
+                    has_begun = true;
                 }
                 Err(error) => {
                     let folder = folder.display().to_string();
@@ -66,7 +68,7 @@ impl Folders {
                 }
             }
         }
-        failed
+        failed.map(|()| has_begun)
     }
 }
 

@@ -66,14 +66,19 @@ impl Monitor {
             self.reported_changing = false;
             self.load(copy)?;
         }
+        // Another folder may have taken a folder's name since: what came into it before is read by the next tick.
+        if self.follow_folders(stop) {
+            stop.hasten();
+        }
         // Bounds the rate of checks in a folder where other files change often.
         stop.rest(self.options.settle);
         ControlFlow::Continue(())
     }
 
-    fn follow_folders(&mut self, stop: &Stop) {
+    /// Returns whether a subscription has begun.
+    fn follow_folders(&mut self, stop: &Stop) -> bool {
         if !self.options.events {
-            return;
+            return false;
         }
         let followed = (|| {
             let folders = match &mut self.folders {
@@ -82,7 +87,9 @@ impl Monitor {
             };
             folders.follow(self.files.paths())
         })();
+        let has_begun = followed.as_ref().is_ok_and(|it| *it);
         self.record.note_events(followed.err());
+        has_begun
     }
 
     /// Returns the files if their content is new, once it has stayed the same for `settle`.

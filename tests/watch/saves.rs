@@ -64,6 +64,31 @@ fn removed_and_written() {
     });
 }
 
+/// A deployment moves the folder away and a new one to its name, while the first change settles. Changes there went unseen.
+#[test]
+fn in_a_folder_that_was_replaced() {
+    let site = Site::new();
+    let make = |name: &str, burst| {
+        fs::create_dir(site.path(name)).unwrap();
+        fs::write(site.path(name).join("limits.yml"), text(burst)).unwrap();
+    };
+    make("now", 1);
+    let file = site.path("now").join("limits.yml");
+    let watcher = site.watch_file(&file, WatchOptions::default().settle(millis(150)).poll(NEVER));
+    for round in 2..5 {
+        make("new", round);
+        // Until the watcher waits for events.
+        std::thread::sleep(millis(400));
+        fs::rename(site.path("now"), site.path(&format!("old{round}"))).unwrap();
+        std::thread::sleep(millis(20));
+        fs::rename(site.path("new"), site.path("now")).unwrap();
+        site.until_burst(&watcher, round);
+        std::thread::sleep(millis(400));
+        fs::write(&file, text(10 + round)).unwrap();
+        site.until_burst(&watcher, 10 + round);
+    }
+}
+
 /// Kubernetes updates a mounted ConfigMap in this way: `limits.yml` is a symbolic link to `..data/limits.yml`, and
 /// `..data` is a symbolic link that is replaced by one to a new folder.
 #[cfg(unix)]
