@@ -12,7 +12,7 @@ use crate::limits::{names, shown};
 ///
 /// | format | takes | its text, in files and in requests |
 /// |---|---|---|
-/// | `string` | text; also numbers, addresses and UUIDs, as their text | itself |
+/// | `string` | text; also numbers, addresses and UUIDs, as their text; a number and a field, as `7:alice` | itself |
 /// | `integer` | every integer, of any width | `-5` |
 /// | `regId` | integers from 0 to 2^64 - 1 | `12345678` |
 /// | `ipAddress` | addresses | `192.0.2.1`, `2001:db8::1` |
@@ -97,7 +97,7 @@ pub(super) enum Part {
     Boulder(BoulderPart),
 }
 
-/// The parts that only Boulder's formats have.
+/// The parts that need the feature `boulder`.
 #[cfg(feature = "boulder")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BoulderPart {
@@ -297,7 +297,7 @@ impl fmt::Display for IdFormat {
 }
 
 impl Part {
-    /// Returns the name of the format with this part alone.
+    /// Returns the part's name: that of the format with this part alone, if there is one.
     pub(super) fn name(self) -> &'static str {
         match self {
             Part::String => "string",

@@ -1,4 +1,4 @@
-//! Reads limits and records from frames, and checks them.
+//! Reads limits, debts of overrides and records from frames. The restorer checks the words.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -10,7 +10,7 @@ use crate::algorithm::factor::Factor;
 use crate::limits::{Limits, STRING_MAX_BYTES};
 use crate::store::Fingerprint;
 
-/// The maximum length of an id format's name, in this version and others.
+/// The maximum length of an id format's name. Other versions of this crate may have longer names than this one.
 const MAX_FORMAT_BYTES: usize = 64;
 
 /// A limit's name, its id format as text, and the largest factor with which it was charged.
@@ -30,10 +30,10 @@ pub(super) struct Record<'a> {
     pub(super) parameters: u32,
 }
 
-/// The debt that the id of an override has from the time when it was untracked.
+/// What the id of an override owes for calls that it made while the table had no room for its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwedItem<'a> {
-    /// The position of the override's parameters in the file; without a debt, of any parameters of its limit.
+    /// The position of the override's parameters in the file; if `word` is 0, that of any parameters of the same limit.
     pub(super) parameters: u32,
     /// 0 if it owes nothing.
     pub(super) word: u64,
@@ -48,8 +48,8 @@ pub(super) enum RecordKey<'a> {
     Id(&'a [u8]),
 }
 
-/// Reads the limits, which come first, and the first frame after them. Names must differ. At most `max_unknown` of the
-/// limits may be unknown, because each takes some hundred times its size in the file.
+/// Reads the limits, which come first, and the first frame after them. Names must differ. At most `max_unknown` limits may be
+/// unknown to the program, because each takes in memory some hundred times the bytes that it has in the file.
 pub(super) fn read_limits<R: Read>(
     frames: &mut FrameReader<R>,
     max_unknown: usize,

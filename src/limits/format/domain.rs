@@ -13,7 +13,7 @@ const LABELS_MIN: usize = 2;
 const LABELS_MAX: usize = 10;
 const WILDCARD: &[u8] = b"*.";
 
-/// A longer text is refused before it is mapped: no name of 253 bytes is longer in Unicode.
+/// A longer text is refused before it is mapped: without characters that mapping removes, it is no name of 253 bytes.
 const GIVEN_MAX_BYTES: usize = 4 * NAME_MAX_BYTES;
 
 /// Where a name and its registered domain begin in the scratch.
@@ -181,7 +181,7 @@ fn registered_start(name: &[u8], suffix_bytes: usize) -> Option<usize> {
     Some(name[..dot].iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1))
 }
 
-/// The only caller of the list, whose code is generic: each other caller would compile all of it once more.
+/// The only function that calls the list. The list's code is generic, so a second caller would compile all of it again.
 fn longest_rule(name: &[u8]) -> Info {
     List.find(name.rsplit(|&byte| byte == b'.'))
 }

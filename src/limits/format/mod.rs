@@ -1,7 +1,7 @@
 //! The formats of ids: converts the id of a call or a file to bytes in normal form, and back to text.
 //!
-//! The bytes of one field are in [`part`]. An id of a tuple has the bytes of each field; before those of each but the
-//! last, their number in two bytes.
+//! The bytes of one field are in [`part`]. An id of a tuple has the bytes of its fields, one after the other. Each field but
+//! the last has its length in front, in two bytes.
 
 mod address;
 #[cfg(feature = "boulder")]
@@ -56,7 +56,8 @@ const SCRATCH_BYTES: usize = 264;
 /// Unused bytes are not touched.
 pub(crate) type Scratch = SmallVec<[u8; SCRATCH_BYTES]>;
 
-/// The origin of an id. A request's id is converted to normal form; an override's must be in it.
+/// The origin of an id. A request may spell an id in several ways. The text of an override in a file, or of a network in code,
+/// must be in canonical form.
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
     Request,
@@ -68,7 +69,8 @@ pub(super) enum Origin {
 
 /// Returns the id of a request in normal form: in `scratch`, or as it was given.
 ///
-/// Allocates for names that are not ASCII and for sets given as text only, and where [`Scratch`] is too short.
+/// Allocates for names that are not ASCII, for sets and bytes that are given as text, for a tuple's text with a backslash
+/// before its last field, and where [`Scratch`] is too short.
 #[inline]
 pub(crate) fn encode<'s>(
     format: IdFormat,
@@ -124,8 +126,8 @@ pub(crate) fn with_plain_bytes<R>(
 }
 
 /// Passes to `then` the bytes of an id whose normal form needs no [`Scratch`]: text, a number, an address, bytes or a UUID
-/// under the format of that type, and a number with a short text under `string` or under a tuple of both. Other ids are
-/// without bytes.
+/// under the format of that type, and a number with a short text under `string` or under a tuple of both. For other ids
+/// it calls `without`.
 ///
 /// The type of the id is known where this is compiled, so one arm is left.
 #[inline(always)]
@@ -153,7 +155,7 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
             // words of 8, and a processor cannot forward several small stores to one load: it waits for all of them.
             let octets = black_box(address.to_bits()).to_be_bytes();
             let (prefix, v4) = octets.split_at(IPV4_MAPPED.len());
-            // Each of a length that is known here.
+            // Each call gets a slice whose length the compiler knows.
             if *prefix == IPV4_MAPPED { then.with(v4) } else { then.with(&octets) }
         }
         Id::NumberAndText(number, text)
@@ -169,8 +171,8 @@ pub(crate) fn visit_plain_bytes<R>(format: IdFormat, id: &Id<'_>, then: impl Wit
     }
 }
 
-/// Returns the id of an override in normal form. The text must follow every rule of its format, because an id that is not
-/// in normal form would never match. `public_only` refuses addresses in reserved blocks.
+/// Returns the id of an override in normal form. The text must be in canonical form, so that a search of the file finds it.
+/// `public_only` refuses addresses in reserved blocks.
 pub(crate) fn encode_override<'s>(
     format: IdFormat,
     text: &'s str,
@@ -180,7 +182,7 @@ pub(crate) fn encode_override<'s>(
     encode_from(format, Id::Text(text), Origin::Override { public_only }, scratch)
 }
 
-/// Returns the id of an override in code in normal form: the id of a request, or the text of a network.
+/// Returns in normal form the id of an override that code gives: an id as in a request, or the text of a network.
 pub(crate) fn encode_id_or_network<'s>(
     format: IdFormat,
     id: Id<'s>,

@@ -40,12 +40,12 @@ impl LimitsBuilder {
             limits: Limits {
                 entries: Vec::new(),
                 by_name: HashMap::default(),
-                is_gcra: true,
+                word_tells_full: true,
                 has_ends: false,
                 clocks: None,
                 files: Vec::new(),
                 store: None,
-                networks: 0,
+                network_count: 0,
             },
         };
         for &(name, format) in names::BOULDER {
@@ -272,7 +272,7 @@ impl LimitsBuilder {
         self.add_shadows();
         self.add_networks();
         let is_other = |entry: &Entry| entry.algorithm.is_some_and(|name| name != Rule::GCRA);
-        self.limits.is_gcra = !self.limits.entries.iter().any(is_other);
+        self.limits.word_tells_full = !self.limits.entries.iter().any(is_other);
         self.limits.in_generation(0, None)
     }
 
@@ -371,7 +371,7 @@ impl LimitsBuilder {
             hash_map::Entry::Vacant(vacant) => {
                 vacant.insert(Override { terms, line: at.line });
                 let is_network = format::is_network(entry.format, id);
-                self.limits.networks += usize::from(is_network);
+                self.limits.network_count += usize::from(is_network);
                 Ok(())
             }
             hash_map::Entry::Occupied(before) => {

@@ -143,7 +143,7 @@ impl Limits {
     /// Returns the location that is shown for a line; `None` for an entry made in code.
     pub(super) fn location(&self, at: SourceLine) -> Option<Location> {
         let file = self.files.get(at.source as usize)?;
-        // The entries that code or a section has added to those of a file have no line.
+        // Code or a section can add entries to a file's limits. Such entries have no line.
         (at.line > 0).then(|| Location { file: file.clone(), line: at.line })
     }
 }
@@ -225,7 +225,8 @@ impl<'a> LimitEntry<'a> {
         self.entry().max_debt_of(None)
     }
 
-    /// Returns the number of buckets that the limit has for itself; `None` if it has its equal part, and common ones.
+    /// Returns the number of buckets that are reserved for the limit; `None` if it has an equal part, and shares the common
+    /// ones.
     pub fn max_keys(&self) -> Option<usize> {
         self.entry().options.max_keys
     }
@@ -298,7 +299,7 @@ impl<'a> LimitEntry<'a> {
         self.override_at(other.id_bytes())
     }
 
-    /// Returns the override here of the account of `other`'s id, which may be of other [`Limits`]. `None` if there is
+    /// Returns this limit's override of the account to which `other`'s id belongs. `other` may be of other [`Limits`]. `None` if there is
     /// none, if the id has no account, or if the formats differ.
     ///
     /// # Example
@@ -408,8 +409,8 @@ impl<'a> OverrideEntry<'a> {
         self.terms()?.expires.time()
     }
 
-    /// Returns the last day, in UTC, on which the override applies, such as `2026-12-31`. If it ends within a day, it is
-    /// that day and the time.
+    /// Returns the last day, in UTC, on which the override applies, such as `2026-12-31`. If it ends at
+    /// another time than midnight, it is the day and the time of the end.
     ///
     /// # Example
     ///
@@ -431,7 +432,7 @@ impl<'a> OverrideEntry<'a> {
         expires.time().map(|_| expires.to_string())
     }
 
-    /// Whether the override has ended by `now`. An ended override counts as absent.
+    /// Whether the override has ended by `now`. For calls, an ended override is absent.
     pub fn is_expired(&self, now: SystemTime) -> bool {
         self.terms().is_some_and(|terms| terms.expires.is_over(seconds(now)))
     }

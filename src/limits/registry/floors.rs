@@ -24,15 +24,16 @@ impl Entry {
         Error::new(ErrorKind::Name, text)
     }
 
-    /// Whether the limit can deny calls: it was given, and is not switched off. Else a program may ask for any floor of it,
-    /// because the file may leave out what is off.
+    /// Whether the limit was given and is not switched off. A program may ask for any floor of a limit that is not on, because
+    /// the file may leave such a limit out.
     pub(crate) fn is_on(&self) -> bool {
         self.is_given() && !self.is_disabled
     }
 }
 
 impl Limits {
-    /// Checks that the limits have the floors that calls ask for. `asked`: the limits before, each with these floors.
+    /// Checks that the limits have the floors that the program asks for. `asked` has the limits of the generation before, each
+    /// with the names of these floors.
     pub(crate) fn check_floors<'a, N: Iterator<Item = &'a str>>(
         &self,
         asked: impl Iterator<Item = (&'a Entry, N)>,

@@ -12,7 +12,7 @@ use crate::limits::expiry::Expiry;
 use crate::limits::{IdFormat, format};
 use crate::store::key::{LimitIndex, LimitTag, OwnedId, Stamp};
 
-/// An override in the list that a reload makes of all overrides.
+/// An override of an id or an account, as [`Limits::overrides_by_id`] returns it.
 pub(crate) struct OverrideById<'a> {
     pub(crate) limit: LimitIndex,
     pub(crate) format: IdFormat,
@@ -56,7 +56,7 @@ impl Limits {
         }
         // The word alone does not tell any more whether a bucket is full: if an override has ended, its bucket may be full
         // under the override and owe units under the limit that applies since.
-        self.is_gcra &= !self.has_ends;
+        self.word_tells_full &= !self.has_ends;
         self.find_networks();
         self.find_shadows();
         self
@@ -99,16 +99,16 @@ impl Limits {
             let mut entry = match self.by_name.remove(&old.name) {
                 Some(index) => self.take_entry(index),
                 None if old.network_of.is_some() => {
-                    self.is_gcra &= old.algorithm == Some(Rule::GCRA);
+                    self.word_tells_full &= old.algorithm == Some(Rule::GCRA);
                     old.clone()
                 }
                 None => Entry::empty(&old.name, old.format),
             };
             if entry.algorithm.is_none() && old.counts_in_flight() {
-                // Handles that take permits are of another type. So a limit that is lifted cannot count units later.
+                // Handles that take permits have a type of their own. So a concurrency limit that is lifted stays one if it comes back.
                 entry.algorithm = old.algorithm;
             }
-            // The end of an override is found anew on the limiter's clock, so an override may begin again.
+            // Ends are converted to the limiter's clock anew: after a step of the system's clock an ended override may apply again.
             let is_same = entry.applies_as(old) && !entry.has_ends();
             let unchanged_since = if is_same { old.unchanged_since } else { number };
             entries.push(Entry { since: old.since, unchanged_since, ..entry });
@@ -152,16 +152,16 @@ impl Limits {
         self
     }
 
-    /// Whether both apply the same limits, with the same options, to every id.
+    /// Whether both have the same store and the same limits, with the same options, comments and lines of files.
     pub(crate) fn is_same_as(&self, other: &Limits) -> bool {
         if self.store != other.store {
             return false;
         }
         // A name without a default and overrides makes no difference, so one set may have it and the other not.
-        let has_all_of = |of: &Limits, other: &Limits| {
-            let mut given = other.by_index().filter(|(_, entry)| entry.is_given());
+        let has_all_of = |these: &Limits, those: &Limits| {
+            let mut given = those.by_index().filter(|(_, entry)| entry.is_given());
             given.all(|(index, entry)| {
-                let same = of.entry(index);
+                let same = these.entry(index);
                 same.is_given() && entry.is_same_as(same)
             })
         };
@@ -198,7 +198,7 @@ impl Entry {
         self.default.as_ref().or_else(|| self.terms.iter().find_map(|terms| terms.limit.as_ref()))
     }
 
-    /// Whether both apply the same limits to every id, and files give them on the same lines.
+    /// Whether both apply the same limits to every id, with the same floors, comments and owners, from the same lines of files.
     fn is_same_as(&self, other: &Entry) -> bool {
         let is_same_line = |(id, given): (&OwnedId, &Override)| {
             other.overrides.get(id).is_some_and(|others| given.line == others.line)

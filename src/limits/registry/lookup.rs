@@ -32,7 +32,7 @@ impl Limits {
         now_ns: u64,
         factor: impl FnOnce(LimitIndex) -> Factor,
     ) -> bool {
-        if self.is_gcra {
+        if self.word_tells_full {
             return Gcra::is_full(word, now_ns);
         }
         // A word without a known limit is kept, because it cannot be known to be full.
@@ -74,8 +74,8 @@ impl Limits {
         }
     }
 
-    /// Returns the limit that applies to an id in normal form of the limit `key.limit`, and the key of its bucket. This is the one
-    /// place where an address in a [network](super::networks) gets another key than its limit's.
+    /// Returns the limit that applies to an id in normal form of the limit `key.limit`, and the key of its bucket. This is the
+    /// one place where an address in a [network](super::networks) gets another key than its limit's.
     #[inline]
     pub(crate) fn applying<'l, 'i>(
         &'l self,
@@ -140,8 +140,8 @@ impl Limits {
 }
 
 impl Entry {
-    /// Returns the limit of the bucket that an id in normal form has here, and its tag. For an address in a network with an
-    /// override [`Limits::applying`] knows the bucket that its calls charge.
+    /// Returns the limit of the bucket that an id in normal form has here, and its tag. It ignores networks: for an address in
+    /// one, calls charge the bucket that [`Limits::applying`] returns.
     #[inline]
     pub(crate) fn limit_for(&self, id: &[u8], now_ns: u64) -> Option<(&Limit, LimitTag)> {
         if !self.overrides.is_empty()
@@ -199,8 +199,8 @@ impl Entry {
         if is_own { tag.of_own() } else { tag }
     }
 
-    /// Returns the terms of the id's own override, or of its account's, that have not ended, and whether they are the id's own. `id` may
-    /// also be an account.
+    /// Returns the terms of the id's own override or, without one that still applies, of its account's; and whether they are of
+    /// a single id. If `id` is itself an account, which is allowed, they are not.
     fn overridden(&self, id: &[u8], now_ns: u64) -> Option<(TermsIndex, bool)> {
         let applies = |id: &[u8]| {
             let terms = self.overrides.get(id)?.terms;

@@ -52,7 +52,8 @@ pub use warnings::{Warning, WarningKind, Warnings};
 /// overrides, which apply to single ids instead.
 ///
 /// With the feature `boulder`, Boulder's names are always known; until one is given a default or an override, it
-/// limits nothing. A look-up costs an index into an array and, where the limit has overrides, a hash of the id.
+/// limits nothing. A call's look-up costs an index into an array and, where the limit has overrides, a hash of the id, of
+/// its account, and of the networks around it.
 ///
 /// # Example: limits made in code
 ///
@@ -73,8 +74,8 @@ pub use warnings::{Warning, WarningKind, Warnings};
 pub struct Limits {
     entries: Vec<Entry>,
     by_name: HashMap<Box<str>, LimitIndex>,
-    /// Whether every limit is of gcra, whose word tells without the limit whether the bucket is full.
-    is_gcra: bool,
+    /// Whether a bucket's word tells without the limit that it is full: every limit is of gcra, and no override ends.
+    word_tells_full: bool,
     /// Whether any override ends at some time.
     has_ends: bool,
     /// A reading of the limiter's clock and one of the system's, taken together. `None` outside a limiter.
@@ -83,7 +84,7 @@ pub struct Limits {
     files: Vec<String>,
     store: Option<StoreOptions>,
     /// The number of networks with an override.
-    networks: usize,
+    network_count: usize,
 }
 
 /// A named limit: its default and its overrides.
@@ -120,21 +121,21 @@ pub(crate) struct Entry {
     location: Option<SourceLine>,
     /// The number of the generation since which the name has its index.
     since: u64,
-    /// The number of the generation since which every id has had the same limit by this entry; of this generation if an
-    /// override has an end.
+    /// The number of the generation since which this entry has given every id the same limit. If an override has an end, it
+    /// is the number of this generation.
     pub(crate) unchanged_since: u64,
     /// Comments and owners of single ids, by id in normal form. Those of a whole list are in its terms.
     notes: HashMap<OwnedId, Arc<Note>>,
     /// The networks among `overrides`, if there are any. The limit's calls then take the slow path.
     networks: Option<Box<Networks>>,
-    /// Of the hidden limit of a network: the limit whose override it is.
+    /// If this is the hidden limit of a network: the public limit that has the network's override.
     network_of: Option<NetworkOf>,
 }
 
 /// A default of gcra as the fast path reads it: with one comparison, from neighbouring fields.
 #[derive(Clone, Copy, Debug)]
 struct QuickDefault {
-    /// The low half of the tags of the cells that are counted in it.
+    /// The low half of the tags of cells whose words are counted in the default's units.
     tag: Quick,
     gcra: Gcra,
 }
@@ -159,7 +160,7 @@ pub(crate) struct TermsIndex(u32);
 impl TermsIndex {
     /// # Panics
     ///
-    /// Panics above the number that a tag has room for, 536 million, which takes a file of as many lines.
+    /// Panics if a limit has more terms than a tag has room for, 536 million. Only a file of as many lines has that many.
     fn new(at: usize) -> TermsIndex {
         assert!(
             at < LimitTag::MAX_NUMBERS,
@@ -200,7 +201,7 @@ impl Limits {
     }
 
     /// Returns the names of all limits that were given, also of those without a default and of disabled ones, in the
-    /// order in which they were given. Boulder's names come first.
+    /// order in which they were given, Boulder's first. After a reload, names that were known before keep their places.
     ///
     /// # Example
     ///

@@ -139,7 +139,7 @@ impl LimitsBuilder {
         if entry.is_shared() {
             return Err(NOT_SHARED.into());
         }
-        if self.limits.networks >= MAX_NETWORKS {
+        if self.limits.network_count >= MAX_NETWORKS {
             return Err(format!(
                 "one network more than {MAX_NETWORKS}, the most of all limits together"
             ));
@@ -180,10 +180,12 @@ impl Entry {
 impl Limits {
     /// Finds the networks of each limit, and the limit of each network.
     pub(super) fn find_networks(&mut self) {
+        let mut count = 0;
         let mut current = HashSet::new();
         for at in 0..self.entries.len() {
             let (entry, mut networks) = (&self.entries[at], Networks::default());
             for id in entry.network_ids() {
+                count += 1;
                 let Some((is_v4, bits)) = format::family_and_bits(id.as_bytes()) else { continue };
                 let lengths =
                     if is_v4 { &mut networks.v4_lengths } else { &mut networks.v6_lengths };
@@ -209,6 +211,7 @@ impl Limits {
             let is_current = current.contains(&LimitIndex::new(at));
             entry.network_of = limit.map(|limit| NetworkOf { limit, is_current });
         }
+        self.network_count = count;
     }
 
     /// Whether this is the limit of a network that its limit still has.

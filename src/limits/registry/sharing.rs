@@ -41,8 +41,7 @@ impl Entry {
 }
 
 impl Limits {
-    /// Returns the limits as one node applies them that shares none: all of them local, and without a store. For a
-    /// simulation or a replay.
+    /// Returns the limits with all of them local, and without a store, as for a single node. For a simulation or a replay.
     ///
     /// # Example
     ///
@@ -66,9 +65,11 @@ impl Limits {
         self
     }
 
-    /// Returns the limits as if each of them was shared in this way; the other words of shared limits stay as they are.
-    /// Limits with a custom algorithm, concurrency limits and limits with overrides of networks cannot be shared, and stay local; of the others only gcra can be leased, and the rest is
-    /// exact. For a simulation of several nodes.
+    /// Returns the limits as if each of them was shared in this way. Their other options of sharing stay as they are. For a
+    /// simulation of several nodes.
+    ///
+    /// Limits with a custom algorithm, concurrency limits and limits with overrides of networks cannot be shared, and stay
+    /// local. Under [`Shared::Leased`], limits of other algorithms than gcra become [`Shared::Exact`].
     ///
     /// # Example
     ///
@@ -191,8 +192,9 @@ impl LimitEntry<'_> {
 
 impl LimitOptions {
     /// Sets where the buckets are: in each node, or in a [store](crate::limits::StoreOptions) that several nodes share.
-    /// The other four options need a shared limit. A shared limit has a built-in algorithm and no [shadow
-    /// limit](Self::shadow). Default: [`Shared::Local`].
+    /// [`on_error`](Self::on_error), [`fraction`](Self::fraction), [`allow_for`](Self::allow_for) and [`lease`](Self::lease)
+    /// need a shared limit. A shared limit has a built-in algorithm other than concurrency, and no [shadow
+    /// limit](Self::shadow), floors, `max_keys` or overrides of networks. Default: [`Shared::Local`].
     ///
     /// ```
     /// use tollgate::limits::{LimitOptions, Shared};

@@ -3,7 +3,7 @@
 //! docs/internals/table.md describes the protocol and the reason for each rule. This folder has all
 //! unsafe code of the crate: `block.rs`, `region.rs` and `arena.rs` get memory and free it, `segment.rs` makes
 //! slots of it, `shard.rs` turns a shard's pointer into a segment, `migration.rs` retires segments,
-//! and `readers.rs` asks the system for a memory fence of all threads. `published.rs` and
+//! and `readers.rs` lists the readers, and asks the system for a memory fence of all threads. `published.rs` and
 //! `stack.rs` are separate structures that use the same reclamation.
 
 mod arena;

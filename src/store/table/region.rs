@@ -1,4 +1,4 @@
-//! Regions: mappings of 256 KiB, each cut into small blocks of one size.
+//! Regions: mappings of 256 KiB, each cut into small blocks of about one size: from a power of two to below the next.
 //!
 //! With blocks from the heap, glibc gathered the memory that a growing table had freed, and
 //! returned mebibytes of it in one call that took a millisecond (docs/internals/reclamation.md,
@@ -33,7 +33,7 @@ pub(super) struct RegionBlock {
     bytes: usize,
 }
 
-/// For each size, the region from which the next block comes.
+/// For each power of two, the region from which the next block of that size, to below twice that size, comes.
 #[derive(Default)]
 pub(super) struct OpenRegions([Option<OpenRegion>; SIZES]);
 

@@ -1,5 +1,5 @@
-//! Tests of a key that another call inserts while a call for it looks for room under the cap, of a word under older limits, and of
-//! the fast path's search.
+//! Three tests: a call looks for room under the cap while another call inserts its key; a word is read under newer limits;
+//! the fast path finds keys beyond the first line.
 
 use std::cell::Cell;
 

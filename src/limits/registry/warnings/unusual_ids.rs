@@ -10,7 +10,7 @@ use crate::limits::registry::entries::OverrideEntry;
 use crate::util::escape::is_visible;
 
 impl OverrideEntry<'_> {
-    /// Returns the warnings about the id. Formats without text refuse such ids.
+    /// Returns the warnings about the id. Formats without a `string` refuse such ids.
     pub(super) fn unusual_id(&self) -> Vec<(WarningKind, String)> {
         let mut found = Vec::new();
         let format = self.limit_entry().format();
