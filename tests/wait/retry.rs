@@ -1,5 +1,8 @@
 //! Waiting under algorithms without reservations: the future spends, sleeps `retry_in`, and spends again.
 
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
 use tollgate::algorithm::Algorithm;
 
 use super::support::rules::hooked;
@@ -102,5 +105,53 @@ fn jitter_ends_by_the_deadline() {
             let (_, at_ns, _, said) = &done[0];
             assert!((10 * MS..=12 * MS).contains(at_ns) && said.is_ok(), "{number}: {at_ns}");
         }
+    }
+}
+
+/// The clock jumps by 60 ms at a reading of the wait, as if its thread had stood still there. The unit comes before the deadline, and
+/// the caller was refused, because the wait counted from an earlier reading than what was left.
+#[test]
+fn a_thread_that_stood_still_is_not_refused() {
+    for engine in ENGINES {
+        for (call, jump) in (0..3).flat_map(|call| (0..14).map(move |jump| (call, jump))) {
+            // In ms, and the number of readings until the jump.
+            let time = Arc::new(Mutex::new((0, u64::MAX)));
+            let read = time.clone();
+            let clock = Clock::custom(move || {
+                let mut time = read.lock().unwrap();
+                if time.1 == 0 {
+                    time.0 += 60;
+                }
+                time.1 = time.1.wrapping_sub(1);
+                ms(time.0)
+            });
+            let limits = support::limits(&[("Limit", Limit::leaky_bucket(1, 1, ms(100)).unwrap())]);
+            let options = LimiterOptions::default().engine(engine).clock(clock).counting(true);
+            let limiter = Limiter::with_options(limits, options).unwrap();
+            let handle = limiter.limit("Limit").unwrap();
+            assert!(handle.spend("id", 1).unwrap().allowed());
+            time.lock().unwrap().1 = jump;
+            let sleep = |wait: Duration| {
+                time.lock().unwrap().0 += wait.as_nanos().div_ceil(1_000_000) as u64;
+                std::future::ready(())
+            };
+            let members = [handle.member("id")];
+            let batch = limiter.batch(&members);
+            let said = match call {
+                0 => ready(handle.until_allowed("id", 1, ms(120), sleep)).map(drop),
+                1 => ready(batch.retry(ms(120), sleep)).map(drop),
+                _ => ready(batch.until_allowed(ms(120), sleep)).map(drop),
+            };
+            assert!(said.is_ok(), "{engine:?}, call {call}, reading {jump}: {said:?}");
+            assert_eq!(limiter.counters().limits[0].allowed, 2);
+        }
+    }
+}
+
+/// Returns the output of a future whose sleeps are over at once.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match Task::new(future).poll() {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("a sleep is over at once"),
     }
 }

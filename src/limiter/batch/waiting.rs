@@ -396,6 +396,9 @@ impl<'b> BatchWait<'b> {
         let members: SmallVec<[Member<'_>; INLINE_MEMBERS]> =
             others.iter().map(|&position| self.batch.members[position]).collect();
         let rest = Batch::new(self.batch.limiter, &members);
+        // Before the decision, whose wait counts from its own reading of the clock: a caller that stands still in between is not
+        // refused for it.
+        let left_ns = self.left_ns();
         let mut decision = rest.check()?;
         // The member that lacks permits, which may come back at any time.
         let lacks_permits = |decision: &Decision| {
@@ -406,8 +409,8 @@ impl<'b> BatchWait<'b> {
             (decision.blocked() && !self.waits_for_blocks)
                 || decision.out_of_room()
                 || match lacks_permits(decision) {
-                    Some(_) => self.left_ns() == 0,
-                    None => saturating_ns(decision.retry_in()) > self.left_ns(),
+                    Some(_) => left_ns == 0,
+                    None => saturating_ns(decision.retry_in()) > left_ns,
                 }
         };
         // The attempt that refuses the caller counts as a denial.

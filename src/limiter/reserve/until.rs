@@ -328,17 +328,19 @@ impl WaitState {
 }
 
 impl KeyedLimit {
-    /// Returns a sleep of `wait` and up to `jitter` longer, which ends by a time of the limiter's clock; `None` if the wait
-    /// itself does not.
+    /// Returns the rest of a sleep of `wait`, and up to `jitter` longer, from `now_ns` on, an earlier reading of the limiter's
+    /// clock. It ends by `until_ns`; `None` if the wait itself does not.
     pub(crate) fn sleep_until(
         &self,
+        now_ns: u64,
         wait: Duration,
         jitter: Duration,
         until_ns: u64,
     ) -> Option<Duration> {
-        let left_ns = until_ns.saturating_sub(self.limiter.inner.clock.now_ns());
-        let spare = Duration::from_nanos(left_ns).checked_sub(wait)?;
-        Some(wait + random_below(jitter.min(spare)))
+        let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+        let sleep = wait + random_below(jitter.min(left.checked_sub(wait)?));
+        let since_ns = self.limiter.inner.clock.now_ns().saturating_sub(now_ns);
+        Some(sleep.saturating_sub(Duration::from_nanos(since_ns)))
     }
 }
 
@@ -379,7 +381,7 @@ impl Wait<'_, '_> {
         if !claimed.decision.allowed() {
             let wait = claimed.decision.retry_in();
             if claimed.refused.is_none()
-                && let Some(time) = self.handle.sleep_until(wait, self.jitter, until_ns)
+                && let Some(time) = self.handle.sleep_until(now_ns, wait, self.jitter, until_ns)
             {
                 return Ok(Next::Sleep(time));
             }

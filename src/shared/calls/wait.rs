@@ -151,7 +151,9 @@ impl<T: Timer> SharedWaiting<'_, T> {
                 let left = self.limit.blocked_for(id).await?.unwrap_or(wait);
                 return Err(ReserveError::Blocked { left });
             }
-            let Some(time) = self.limit.limit.sleep_until(wait, self.jitter, until_ns) else {
+            let limit = &self.limit.limit;
+            let now_ns = limit.limiter.inner.clock.now_ns();
+            let Some(time) = limit.sleep_until(now_ns, wait, self.jitter, until_ns) else {
                 return Err(ReserveError::NotInTime { needed: wait });
             };
             self.timer.sleep(time).await;
