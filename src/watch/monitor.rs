@@ -58,7 +58,7 @@ impl Monitor {
         if self.limiter.strong_count() == 0 {
             return ControlFlow::Break(());
         }
-        // Subscribe before reading: a later change causes an event, an earlier one is in what is read.
+        // Subscribe before reading: a change after it causes an event, and a change before it is read.
         self.follow_folders(stop);
         if let Some(copy) = self.changed(stop) {
             // Set before the attempt, so that content which makes it panic is not tried again.
@@ -66,7 +66,7 @@ impl Monitor {
             self.reported_changing = false;
             self.load(copy)?;
         }
-        // Another folder may have taken a folder's name since: what came into it before is read by the next tick.
+        // Another folder may have taken the name of one since. The next tick reads what came into it before the subscription.
         if self.follow_folders(stop) {
             stop.hasten();
         }
@@ -92,7 +92,7 @@ impl Monitor {
         has_begun
     }
 
-    /// Returns the files if their content is new, once it has stayed the same for `settle`.
+    /// Returns the files if their content is new and has stayed the same for `settle`.
     fn changed(&mut self, stop: &Stop) -> Option<FilesCopy> {
         let is_poll_due = self.read_at.is_none_or(|at| at.elapsed() >= self.options.poll);
         let is_unchanged = self.seen.as_ref().is_some_and(|seen| {

@@ -170,4 +170,12 @@ fn limits_have_a_number_of_networks() {
         fault,
         ["65542: [0].Own.ids[65536]: one network more than 65536, the most of all limits together"]
     );
+    // Those that have ended are none of them.
+    let ended = list(MOST).replace("period: 1s", "period: 1s\n    expires: 2026-11-21");
+    let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_910_400);
+    let limits = read_both(OWN, &ended).unwrap();
+    let another = "Own:11.0.0.0/8: {burst: 3, count: 1, period: 1s}\n";
+    let add = |limits| tollgate::limits::Loader::new().before(limits).text(another);
+    let limits = add(limits.valid_at(now)).unwrap();
+    assert_eq!((limits.overrides(), burst(&limits, "11.0.0.1")), (1, Some(3)));
 }

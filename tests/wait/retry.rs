@@ -108,8 +108,8 @@ fn jitter_ends_by_the_deadline() {
     }
 }
 
-/// The clock jumps by 60 ms at a reading of the wait, as if its thread had stood still there. The unit comes before the deadline, and
-/// the caller was refused, because the wait counted from an earlier reading than what was left.
+/// The clock jumps by 60 ms at a reading of the wait, as if its thread had stood still there. The unit comes before the deadline. The
+/// caller was refused, because the wait and the time that was left were counted from different readings.
 #[test]
 fn a_thread_that_stood_still_is_not_refused() {
     for engine in ENGINES {

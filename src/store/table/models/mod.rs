@@ -1,10 +1,10 @@
 //! Loom models of the table, each named after its race, with twins that break a rule and must fail.
 //!
 //! The models of inserts, sweeps and the cap are here. The models of the stack, the arena and the
-//! readers run that part alone. All others run the table itself, with one shard, segments of 0, 2, 4 and 8 slots, and chunks of one slot. All keys begin their search at
-//! the same slot, unless their comment says otherwise. The clock is an atomic of loom that is read
-//! Relaxed, and is monotone along happens-before only. A unit is 10 ns, and a bucket holds two
-//! units.
+//! readers run that part alone. All others run the table itself, with one shard, segments of 0, 2, 4
+//! and 8 slots, and chunks of one slot. All keys begin their search at the same slot, unless their
+//! comment says otherwise. The clock is an atomic of loom that is read Relaxed, and is monotone along
+//! happens-before only. A unit is 10 ns, and a bucket holds two units.
 
 mod arena;
 mod bench;
