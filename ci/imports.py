@@ -2,8 +2,8 @@
 """Checks that imports in src/ go one way: each room may import only from the rooms below it in ROOMS.
 
 Reads every path `crate::...` and `super::...` outside of comments, tests and the loom models, also those inside functions.
-Prints each import that goes upward, each that goes through a re-export of the crate root, and the circles of files.
-Fails if there is an upward import, one through the root, or more circles than CIRCLES allows. `--map` prints which room
+Prints each import that goes upward, each that goes through a re-export of the crate root, each module of tests whose name does
+not say so, and the circles of files. Fails if there is one of the first three, or more circles than CIRCLES allows. `--map` prints which room
 imports which.
 """
 import os
@@ -87,9 +87,12 @@ def main():
         if names[-1] in ("mod", "lib"):
             names.pop()
         modules[tuple(names)] = file
-    in_test = [f for f in files if f.startswith("src/models/") or re.search(r"/(models/|\w*tests\.rs$|reclaim\.rs$)", f)]
+    unnamed = []
+    in_test = [f for f in files if f.startswith("src/models/") or re.search(r"/(models/|\w*tests\.rs$)", f)]
     for parent in files:
         for attr, name in re.findall(r"^#\[cfg\(((?:test|all\(test)[^\n]*)\)\]\n(?:#\[path[^\n]*\n)?(?:pub(?:\([a-z]+\))? )?mod (\w+);", open(parent).read(), re.M):
+            if parent != "src/lib.rs" and not re.search(r"(^|_)(tests|models?)$", name):
+                unnamed.append(f"{parent}: mod {name}")
             base = parent[: -len("mod.rs")] if parent.endswith("mod.rs") else parent[: -len(".rs")] + "/"
             base = "src/" if parent == "src/lib.rs" else base
             in_test += [f for f in (f"{base}{name}.rs",) if f in files]
@@ -134,6 +137,8 @@ def main():
     if "--map" in sys.argv:
         for room in sorted(rooms, key=lambda room: -RANK.get(room, 99)):
             print(f"{room}: {', '.join(sorted(rooms[room] - {room}))}")
+    for line in sorted(unnamed):
+        print(f"a module of tests is named `tests`, `..._tests` or `..._model`: {line}")
     for line in sorted(set(upward)):
         print(f"upward import: {line}")
     for line in sorted(set(rooted)):
@@ -141,7 +146,7 @@ def main():
     for circle in circles:
         print(f"circle of {len(circle)} files: {', '.join(sorted('::'.join(module) for module in circle))}")
     print(f"{len(modules)} modules, {len(set(upward))} upward imports, {len(set(rooted))} through the root, {len(circles)} circles")
-    sys.exit(1 if upward or rooted or len(circles) > CIRCLES else 0)
+    sys.exit(1 if unnamed or upward or rooted or len(circles) > CIRCLES else 0)
 
 
 def components(edges):

@@ -44,4 +44,4 @@ wait "$of_the_store" || status=$?
 cat target/loom/store.out
 [ "$status" = 0 ]
 # A build of its own, which ci/full.sh makes.
-[ "${1:-}" = --without-long ] || loom reclaim "--cfg crossbeam_loom" reclaim --
+[ "${1:-}" = --without-long ] || loom reclaim "--cfg crossbeam_loom" reclaim_model --

@@ -10,7 +10,7 @@ fi
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks"
 export CARGO_TARGET_DIR=target/miri
 tests=()
-for module in arena migration region second_look stack; do
+for module in arena migration region second_look_tests stack; do
     tests+=("store::table::$module")
 done
 cargo +nightly miri test -p tollgate --lib --no-default-features -- "${tests[@]}"

@@ -71,7 +71,7 @@ measure() {
     local tests name started outcome seconds places
     {
         list '\bmodels::' "$table" | sed "s|^|$table\t|"
-        list 'reclaim::read_vs_retire' "$reclaim" | sed "s|^|$reclaim\t|"
+        list 'reclaim_model::read_vs_retire' "$reclaim" | sed "s|^|$reclaim\t|"
     } | while IFS=$'\t' read -r tests name; do
         started=$EPOCHREALTIME
         outcome=$(model "$name" "$tests" 199:Relaxed 20)

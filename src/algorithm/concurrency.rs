@@ -20,7 +20,7 @@ use crate::decision::Decision;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Concurrency {
     pub(crate) max: u32,
-    /// What a denial tells the caller to wait: when a permit comes back is not known.
+    /// The wait of a denial, and the time until the bucket is full while permits are out: when one comes back is not known.
     pub(crate) retry_after_ns: u64,
 }
 
@@ -110,9 +110,9 @@ impl Algorithm for Concurrency {
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
         let released = Concurrency::released(word, cost, Concurrency::mark(word));
-        let after = self.spend(released.unwrap_or(word), now_ns, 0).decision;
-        let left = (after.remaining().unwrap_or(0), 1);
-        let permits = InFlight::from_word(released.unwrap_or(word)).permits;
+        let after = released.unwrap_or(word);
+        let left = (self.available(after, now_ns), 1);
+        let permits = InFlight::from_word(after).permits;
         let decision = self.decision(released.is_some(), left, 0, permits).of_refund();
         Outcome { word: released, decision }
     }

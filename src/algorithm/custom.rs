@@ -47,7 +47,8 @@ impl Algorithm for Custom {
     }
 
     fn full(&self, now_ns: u64) -> u64 {
-        self.0.full(now_ns)
+        let word = self.0.full(now_ns);
+        if is_allowed(word) { word } else { 1 }
     }
 
     fn max_cost(&self) -> u64 {

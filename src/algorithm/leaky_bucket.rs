@@ -188,7 +188,7 @@ impl BuiltIn for LeakyBucket {
     }
 
     fn kept_until_ns(&self, word: u64) -> u64 {
-        ms_to_ns(TimedCount::from_word(word).at_ms)
+        TimedCount::from_word(word).at_ns()
     }
 
     fn fills_in_ns(&self) -> u64 {

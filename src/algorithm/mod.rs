@@ -57,8 +57,8 @@ pub struct Outcome {
 ///   panics, blocks or allocates.
 /// * **Word.** The word is the whole state of a bucket. A method never returns 0 or a word whose top bit is set: the
 ///   table uses both. As an argument, 0 means a bucket that was never charged. If a spend, a refund or a reset returns
-///   such a word, the limiter does not store it: it denies the call, and panics in a debug build. For the other methods
-///   such a word counts as `None`.
+///   such a word, the limiter does not store it: it denies the call, and panics in a debug build. From
+///   [`shifted`](Algorithm::shifted) such a word counts as `None`, and from [`full`](Algorithm::full) as 1.
 /// * **Time.** `now_ns` is nanoseconds since the clock's origin, from 1 to 2^62 - 1. It can be earlier than the time at
 ///   which the word was written: a thread was slow, or the clock went back. Then the word's own time counts as the
 ///   present, but `retry_in` and `reset_in` count from `now_ns`. A call that is denied at some time is also denied at every earlier time.

@@ -41,6 +41,11 @@ impl TimedCount {
         TimedCount { at_ms: ms_of(now_ns), count: 0 }.word()
     }
 
+    /// The first nanosecond of the word's own millisecond.
+    pub(crate) fn at_ns(self) -> u64 {
+        ms_to_ns(self.at_ms.saturating_sub(1)) + 1
+    }
+
     /// The time of a call on this word: the millisecond of `now_ns`, or the word's own time if that is later.
     #[inline]
     pub(crate) fn now_ms(self, now_ns: u64) -> u64 {

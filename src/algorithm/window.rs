@@ -192,8 +192,7 @@ impl Algorithm for Window {
         let current = self.current(word, now_ns);
         let used = current.used.saturating_sub(cost);
         let refunded = used != current.used;
-        // The bucket may have no debt any more.
-        let reset_in_ns = self.reset_in_ns(self.current(current.word(used), now_ns), used);
+        let reset_in_ns = self.reset_in_ns(current, used);
         let decision = Decision::new(refunded, self.remaining(used), 0, reset_in_ns).of_refund();
         Outcome { word: refunded.then(|| current.word(used)), decision }
     }
@@ -278,7 +277,7 @@ impl BuiltIn for Window {
     }
 
     fn kept_until_ns(&self, word: u64) -> u64 {
-        ms_to_ns(TimedCount::from_word(word).at_ms)
+        TimedCount::from_word(word).at_ns()
     }
 
     fn fills_in_ns(&self) -> u64 {

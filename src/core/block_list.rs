@@ -67,8 +67,8 @@ impl Bin {
         &self.blocks
     }
 
-    /// Returns the bytes of the slice and its blocks. It is an upper bound of the bytes that are freed with the slice:
-    /// blocks that the next slice has as well stay.
+    /// Returns about the bytes of the slice and its blocks, without long ids and reasons. Blocks that are also in the next slice
+    /// are not freed with it.
     fn bytes(&self) -> usize {
         size_of::<Bin>() + self.blocks.len() * (size_of::<Arc<Block>>() + size_of::<Block>())
     }

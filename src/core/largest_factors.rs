@@ -1,4 +1,4 @@
-//! Records the largest factor that each limit was charged with.
+//! Records the largest factor that a call of each limit had, also a check or a denied call.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use crate::store::key::LimitIndex;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// The largest factor that each limit was charged with, by the limit's index. A larger factor makes a bucket refill
-/// more slowly. So a sweep takes a bucket for full only if it is full by the largest.
+/// The largest factor that a call of each limit had, by the limit's index. A larger factor makes a bucket refill more slowly. So a sweep takes a bucket for full only if it is full by the largest.
 #[derive(Clone)]
 pub(crate) struct LargestFactors(Arc<[Arc<AtomicU64>]>);
 
@@ -18,8 +17,8 @@ impl LargestFactors {
         LargestFactors(Arc::new([])).following((limits, limits))
     }
 
-    /// Returns the factors of `limits`: these, which are those of `before`, for the names that keep their index, and 1 for
-    /// the others.
+    /// Returns the factors for `limits`. A name with the same index in `before` keeps its factor from `self`; the others begin
+    /// with 1.
     pub(crate) fn following(&self, (before, limits): (&Limits, &Limits)) -> LargestFactors {
         let one = |_: &_| Arc::new(AtomicU64::new(Factor::ONE.millionths()));
         LargestFactors(limits.known_or_new((before, &self.0), one))

@@ -1,8 +1,8 @@
 //! Lists vacant places, beside the buckets and independent of them.
 //!
 //! A place is a charge whose time is in the future. A place that its owner has cancelled while other charges were behind it
-//! stays charged. The next reservation of its key takes it, or the first part of it, and charges nothing. Only reservations,
-//! cancels and refunds by hand look at the list, and only while it has a place.
+//! stays charged. The next reservation of its key takes it, or the first part of it, and charges nothing. Reservations,
+//! cancels, settlements, refunds and resets by hand, sweeps and reloads look at the list, and only while it has a place.
 //!
 //! The list is built like that of the blocks: a key's hash picks a bin, and a thread replaces a bin's slice by a changed copy. The
 //! places of a key are in a tree, so that a change copies few of them.
@@ -115,7 +115,8 @@ pub(crate) struct VacantPlaces {
 }
 
 impl VacantPlaces {
-    /// Makes a list of at most `max` places.
+    /// Makes a list that takes places up to `max`, and up to twice that of limits below their equal part. A place that is taken in
+    /// part may leave two.
     pub(crate) fn new(max: usize) -> VacantPlaces {
         const BINS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
         VacantPlaces { bins: ReplacedBins::new(BINS), count: AtomicUsize::new(0), max }
@@ -205,7 +206,7 @@ impl VacantPlaces {
         Some((place.end_ns - place.start_ns) / interval_ns)
     }
 
-    /// Takes the last place that no charge in the TAT `word` is behind.
+    /// Takes the last place if no charge is behind it, that is if `word`, the bucket's TAT, is at most its end.
     pub(crate) fn take_last(
         &self,
         hash: u64,

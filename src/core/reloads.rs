@@ -50,15 +50,15 @@ pub(crate) struct Reloads {
     one_at_a_time: Mutex<()>,
     /// The time of the last successful reload, in ns since 1970; 0 for none.
     last_ns: Figure,
-    /// The number of reloads that failed and changed nothing.
+    /// The number of reloads that failed and changed nothing, with those of files that could not be loaded.
     pub(crate) refused: Figure,
     /// The number of limits that reloads have removed.
     pub(crate) removed: Figure,
 }
 
 impl Reloads {
-    /// Waits for the reload that is running, and keeps others from beginning while the guard lives. Meanwhile all
-    /// words are under one generation of limits.
+    /// Waits for the reload that is running, and keeps others from beginning while the guard lives. Unless the holder
+    /// reloads, or the last reload panicked, all words are under one generation of limits meanwhile.
     pub(crate) fn hold_off(&self) -> MutexGuard<'_, ()> {
         self.one_at_a_time.lock()
     }

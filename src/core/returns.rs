@@ -84,7 +84,8 @@ impl<'l> ReturnableCharge<'l> {
         })
     }
 
-    /// Gives `units` units back to the bucket if the limit of the charge still applies. Returns whether it does.
+    /// Gives `units` units back to the bucket if the limit of the charge still applies. Returns whether it does;
+    /// for permits always true, because they go back to the bucket that counted them.
     pub(crate) fn give_back(&self, inner: &LimiterState, key: KeyRef<'_>, units: u64) -> bool {
         if self.is_of_permits() {
             self.release(inner, key, units);

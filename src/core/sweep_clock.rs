@@ -24,7 +24,8 @@ pub(crate) struct SweepClock {
     began: Option<Instant>,
     /// The largest lead of a trusted reading over the time since `began`.
     ahead_ns: Figure,
-    /// The doubted reading that a later one may confirm: its lead, and the time since `began`. `None` after a trusted one.
+    /// The doubted reading that a later one may confirm: its lead, and the time since `began`. `None` after a reading
+    /// that was trusted by its lead.
     doubted: TryLock<Option<(u64, Duration)>>,
     is_any_doubted: Switch,
 }
@@ -58,10 +59,13 @@ impl SweepClock {
         // Relaxed: the number only rises. A sweep that reads an older number trusts fewer readings.
         if is_near(self.ahead_ns.load(Ordering::Relaxed)) {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
-            // Relaxed: a call that misses a doubt leaves it to the next trusted reading to clear it.
+            // Relaxed: written under the lock alone, so that it agrees with `doubted`. A call that misses a doubt, or finds the lock
+            // taken, leaves it to the next trusted reading.
             if self.is_any_doubted.load(Ordering::Relaxed) {
-                self.doubted.try_with(|doubted| *doubted = None);
-                self.is_any_doubted.store(false, Ordering::Relaxed);
+                self.doubted.try_with(|doubted| {
+                    *doubted = None;
+                    self.is_any_doubted.store(false, Ordering::Relaxed);
+                });
             }
             return true;
         }
@@ -120,6 +124,18 @@ mod tests {
         // A second reading that is ahead by much less or much more does not confirm the first.
         let readings = [(YEAR, second), (YEAR / 2, 10 * second), (YEAR, 20 * second)];
         assert_eq!(admitted(&readings), [false, false, false]);
+    }
+
+    #[test]
+    fn a_doubt_beside_a_taken_lock_is_cleared() {
+        let ms = Duration::from_millis;
+        let clock = SweepClock::beginning(Some(Instant::now()), 1);
+        let admits = |now: Duration, since| clock.admits_at(1 + now.as_nanos() as u64, since);
+        assert!(!admits(YEAR, ms(1)));
+        // Another thread has the lock.
+        assert_eq!(clock.doubted.try_with(|_| admits(ms(2), ms(2))), Some(true));
+        assert!(admits(ms(3), ms(3)));
+        assert!(!admits(YEAR, ms(1100)), "no reading has confirmed the first");
     }
 
     #[test]

@@ -291,7 +291,8 @@ impl<'g> LimitsView<'g> {
         }
     }
 
-    /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A bucket without a cell is full.
+    /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A key without one may have a debt from the
+    /// overflow bucket, which stays.
     fn refund_by(
         self,
         key: &StoreKey<'_>,

@@ -63,7 +63,8 @@ type FindPeer = Arc<dyn Fn(&Extensions) -> Option<Peer> + Send + Sync>;
 ///
 /// An IPv4 address within IPv6 (`::ffff:192.0.2.1`, or `64:ff9b::192.0.2.1` from a translator) counts as the IPv4
 /// address; [other translators](ClientAddress::translated) must be named. Any other IPv6 address counts as its /64, or as
-/// [another prefix](ClientAddress::ipv6_prefix); one of 6to4 (`2002::/16`) as its /48, the network of one IPv4 address. An
+/// [another prefix](ClientAddress::ipv6_prefix); one of 6to4 (`2002::/16`) as its /48, the network of one IPv4
+/// address, or as a shorter chosen prefix. An
 /// address with a zone (`fe80::1%eth0`) is invalid.
 ///
 /// # Example: behind a load balancer

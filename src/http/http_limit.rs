@@ -171,7 +171,8 @@ impl HttpLimit {
             Some(())
         })?;
         if written.is_none() {
-            // A denial without a limit: a reload has just switched it off. The client waits as the decision says.
+            // No limit is enforced for the id. If a reload has switched it off since a denial, the client waits as the decision
+            // says.
             Fields::none().write(&mut headers, &Answer::new(decision, &[]), now);
         }
         Ok(HttpDecision { decision, headers })

@@ -5,7 +5,7 @@
 //! limit. [`ClientAddress`] finds the address that a client is limited by. [`HttpLimit`] puts a limit in front of a server
 //! without tower.
 //!
-//! Only this module rounds. It rounds waits and resets up to the unit of their field, so that no field gives a
+//! This module rounds waits and resets up to the unit of their field, so that no field gives a
 //! time that is too early.
 //!
 //! # Example: fields without a framework

@@ -19,8 +19,7 @@ const NAME_MAX_BYTES: usize = 128;
 
 /// The names that describe the message or its connection, or that gRPC gives a meaning; and the beginnings of such names.
 /// A number in one of them would change how the response is read.
-const RESERVED: [&str; 43] = [
-    "accept-ranges",
+const RESERVED: [&str; 42] = [
     "age",
     "allow",
     "alt-svc",
@@ -117,7 +116,7 @@ impl PlugLimitNames {
     ///
     /// # Errors
     ///
-    /// There are not 3 or 4 names; a name is none of HTTP (RFC 9110, 5.1), or longer than 128 bytes; or
+    /// There are not 3 or 4 names; a name is no valid field name (RFC 9110, 5.1), or longer than 128 bytes; or
     /// [`Fields::new`](crate::http::Fields::new) would refuse it.
     ///
     /// # Example
@@ -224,7 +223,7 @@ impl PlugLimitNames {
         PlugLimitNames { retry_after, ..self }
     }
 
-    /// Checks that the four names differ, and that no other field has one of them.
+    /// Checks that the four names differ, and that none is too long or reserved.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         let all = self.with_meanings();
         for (at, (name, meaning)) in all.iter().enumerate() {
@@ -300,8 +299,8 @@ fn check(name: &HeaderName, meaning: Meaning) -> Result<(), SetupError> {
         || (*name == RETRY_AFTER && meaning != Meaning::Wait);
     if is_reserved {
         return Err(SetupError::new(format!(
-            "invalid field name \"{text}\" for the {meaning}: the field has another meaning; any name that no standard \
-             defines is allowed"
+            "invalid field name \"{text}\" for the {meaning}: the field has another meaning; allowed is any name \
+             to which no standard, proxy or server gives one"
         )));
     }
     Ok(())
@@ -352,8 +351,8 @@ mod tests {
         {
             let lower = name.to_lowercase();
             let expected = format!(
-                "invalid field name \"{lower}\" for the limit: the field has another meaning; any name that no standard \
-                 defines is allowed"
+                "invalid field name \"{lower}\" for the limit: the field has another meaning; allowed is any name \
+                 to which no standard, proxy or server gives one"
             );
             assert_eq!(error(&[name, "x-b", "x-c"]), expected);
             let typed =

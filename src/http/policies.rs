@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use crate::http::{Policy, QuotaUnit, SetupError};
 use crate::limit::Limit;
 
-/// The number of cached limits under one name, including overrides. The policies of further limits are made for each
-/// response.
+/// The number of limits that one name caches: the first that responses have, including those of overrides, scaled limits, and
+/// limits that a reload has replaced since. The policies of further limits are made for each response.
 const CACHED_POLICIES: usize = 16;
 
 /// The policies of the limits under one name. The slots are filled in order and never change, so that a request reads them

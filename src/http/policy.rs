@@ -90,7 +90,7 @@ pub(crate) struct Figures {
     /// The largest number of units that can remain.
     quota: u64,
     unit: QuotaUnit,
-    /// The seconds in which the quota comes back. `None` for a custom algorithm.
+    /// The seconds in which the quota comes back. `None` for a limit of concurrency and for a custom algorithm.
     window_s: Option<u64>,
     /// The burst of a token bucket, which only PlugLimit's style writes.
     pub(crate) token_burst: Option<u64>,
@@ -185,7 +185,7 @@ impl Policy {
     }
 
     /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
-    /// token bucket, the size of a leaky bucket, the largest cost of a custom algorithm. An empty bucket regains it within
+    /// token bucket, the size of a leaky bucket, the `max` of concurrency, the largest cost of a custom algorithm. An empty bucket regains it within
     /// the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other styles. At most
     /// 999,999,999,999,999, the largest integer of a structured field.
     ///
@@ -204,7 +204,7 @@ impl Policy {
 
     /// Returns the time in which the quota comes back, in whole seconds, rounded up, at least 1: for gcra
     /// `burst * period / count`, else the window's length, or the time in which a full leaky bucket runs empty. `None`
-    /// for a custom algorithm.
+    /// for a limit of concurrency and for a custom algorithm.
     ///
     /// # Example
     ///

@@ -206,8 +206,8 @@ impl LimiterOptions {
 
     /// Sets the most vacant places that are kept at once, for all limits together: places of cancelled
     /// [reservations](crate::reserve::Reservation::cancel) that later reservations may take. One more place stays empty. Only
-    /// a limit that has fewer places than its equal part of this number keeps as many; so there are at most twice as many in
-    /// all. Places of one id that follow each other count as one. Any number; with 0 no reservation takes a vacant place.
+    /// a limit that has fewer places than its equal part of this number keeps as many; so there are at most about twice
+    /// as many in all. Places of one id that follow each other count as one. Any number; with 0 no reservation takes a vacant place.
     /// Default: 4,096.
     ///
     /// A place takes 64 bytes; an id with places takes about 100 bytes, plus the id if that is longer than 18 bytes.

@@ -50,7 +50,7 @@ impl Expiry {
     }
 }
 
-/// Shows the last day on which the override applies. If it ends within a day, shows that day and the time.
+/// Shows the last day on which the override applies. If the end is not at midnight UTC, shows the day and the time of the end.
 impl fmt::Display for Expiry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Expiry::NEVER {

@@ -227,20 +227,20 @@ impl IdFormat {
     }
 
     /// Returns whether ids of the format have text that nothing checks.
-    pub(crate) fn has_any_text(self) -> bool {
-        match self.shape() {
-            Shape::One(part) | Shape::Composite(part) => part == Part::String,
-            Shape::Tuple(tuple) => tuple.parts().contains(&Part::String),
-        }
+    pub(crate) fn has_free_text(self) -> bool {
+        self.has_part(Part::String)
     }
 
     /// Returns whether ids of the format have a name that counts as its registered domain.
     #[cfg(feature = "boulder")]
     pub(crate) fn has_domain(self) -> bool {
-        const DOMAIN: Part = Part::Boulder(BoulderPart::DomainOrCidr);
+        self.has_part(Part::Boulder(BoulderPart::DomainOrCidr))
+    }
+
+    fn has_part(self, wanted: Part) -> bool {
         match self.shape() {
-            Shape::One(part) | Shape::Composite(part) => part == DOMAIN,
-            Shape::Tuple(tuple) => tuple.parts().contains(&DOMAIN),
+            Shape::One(part) | Shape::Composite(part) => part == wanted,
+            Shape::Tuple(tuple) => tuple.parts().contains(&wanted),
         }
     }
 }
@@ -263,9 +263,9 @@ impl FromStr for IdFormat {
         if let Some(format) = IdFormat::named(name) {
             return Ok(format);
         }
-        let one_field = |name: &str| match IdFormat::named(name)?.shape() {
-            Shape::One(_) => IdFormat::named(name),
-            _ => None,
+        let one_field = |name: &str| {
+            let format = IdFormat::named(name)?;
+            matches!(format.shape(), Shape::One(_)).then_some(format)
         };
         let fields: Option<Vec<IdFormat>> = name.split(':').map(one_field).collect();
         if let Some(fields) = fields

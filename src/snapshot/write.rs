@@ -103,7 +103,7 @@ impl SnapshotLimits {
     fn parameters(&self, tag: LimitTag) -> Option<ParametersItem<'_>> {
         let LimitIndex(limit) = tag.limit()?;
         let parameters = old_limit::encode(self.limits.limit_at(tag)?)?;
-        let overflow = if tag.numbers() == 0 { self.overflow.get(limit as usize) } else { None };
+        let overflow = if tag.terms() == 0 { self.overflow.get(limit as usize) } else { None };
         let overflow = overflow.copied().unwrap_or(0);
         let end_ns = self.limits.end_ns(tag).unwrap_or(0);
         Some(ParametersItem { limit, overflow, end_ns, parameters })

@@ -48,11 +48,10 @@ impl Stamp {
         Stamp((limit.0 as u64 + 1) << Self::LIMIT_SHIFT | generation)
     }
 
-    /// Makes a tag. `numbers` is 0 for the limit's default, else one more than the index among the limits of its
-    /// overrides.
+    /// Makes a tag. `terms` is 0 for the limit's default, else one more than a place among the terms of its overrides.
     #[inline(always)]
-    pub(crate) const fn tag(self, numbers: u32) -> LimitTag {
-        let (low, high) = (numbers & LimitTag::LOW_MASK, numbers >> LimitTag::LOW_BITS);
+    pub(crate) const fn tag(self, terms: u32) -> LimitTag {
+        let (low, high) = (terms & LimitTag::LOW_MASK, terms >> LimitTag::LOW_BITS);
         let wide = if high > 0 { LimitTag::WIDE } else { 0 };
         LimitTag(self.0 | low as u64 | wide | (high as u64) << LimitTag::HIGH_SHIFT)
     }
@@ -73,12 +72,12 @@ impl Quick {
     pub(crate) const NEVER: Quick = Quick(u32::MAX);
 }
 
-/// The tag of a cell: its limit, the generation, and which of the limit's numbers the cell's word is counted in: the
-/// default's or an override's.
+/// The tag of a cell: its limit, the generation, and the terms that the cell's word is counted in: the default's or an
+/// override's.
 ///
 /// ```text
-/// bit   0..20  numbers, low bits     20..31  generation     31  whether numbers have high bits
-///      32..41  numbers, high bits    41  whether the id has an override of its own     42..64  limit, plus one
+/// bit   0..20  terms, low bits     20..31  generation     31  whether the terms have high bits
+///      32..41  terms, high bits    41  whether the id has an override of its own     42..64  limit, plus one
 /// ```
 ///
 /// The fast path reads only the low half.
@@ -92,8 +91,8 @@ impl LimitTag {
     const HIGH_SHIFT: u32 = 32;
     const HIGH_BITS: u32 = 9;
     const OF_OWN: u64 = 1 << (Self::HIGH_SHIFT + Self::HIGH_BITS);
-    /// The largest number of different limits among the overrides of one limit.
-    pub(crate) const MAX_NUMBERS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
+    /// The largest number of different terms among the overrides of one limit.
+    pub(crate) const MAX_TERMS: usize = (1 << (Self::LOW_BITS + Self::HIGH_BITS)) - 1;
 
     #[inline(always)]
     pub(crate) const fn from_bits(bits: u64) -> LimitTag {
@@ -141,12 +140,12 @@ impl LimitTag {
     /// Returns whether the tag names an override's limit, not the default.
     #[inline]
     pub(crate) const fn is_of_override(self) -> bool {
-        self.numbers() != 0
+        self.terms() != 0
     }
 
-    /// Returns the index of the numbers, if the low half has all of it and its generation is `quick`.
+    /// Returns [`terms`](Self::terms), if the low half has all of it and its generation is `quick`.
     #[inline(always)]
-    pub(crate) const fn quick_numbers(self, quick: Quick) -> Option<u32> {
+    pub(crate) const fn quick_terms(self, quick: Quick) -> Option<u32> {
         let low = self.0 as u32;
         if low & !Self::LOW_MASK == quick.0 { Some(low & Self::LOW_MASK) } else { None }
     }
@@ -157,8 +156,9 @@ impl LimitTag {
         self.0 as u32 == quick.0
     }
 
+    /// Returns the terms, as [`Stamp::tag`] takes them.
     #[inline(always)]
-    pub(crate) const fn numbers(self) -> u32 {
+    pub(crate) const fn terms(self) -> u32 {
         let high = self.0 >> Self::HIGH_SHIFT & ((1 << Self::HIGH_BITS) - 1);
         self.0 as u32 & Self::LOW_MASK | (high as u32) << Self::LOW_BITS
     }
@@ -291,28 +291,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_has_limit_generation_and_numbers() {
-        let most = LimitTag::MAX_NUMBERS as u32;
+    fn a_tag_has_limit_generation_and_terms() {
+        let most = LimitTag::MAX_TERMS as u32;
         for limit in [0, 1, 77, Stamp::MAX_LIMITS as u32 - 1] {
             for generation in [0, 1, 2047, 2048, 1 << 40] {
                 let stamp = Stamp::new(LimitIndex(limit), generation);
-                for numbers in [0, 1, (1 << 20) - 1, 1 << 20, most] {
-                    let tag = stamp.tag(numbers);
+                for terms in [0, 1, (1 << 20) - 1, 1 << 20, most] {
+                    let tag = stamp.tag(terms);
                     assert_eq!(tag.limit(), Some(LimitIndex(limit)), "{tag:?}");
-                    assert_eq!((tag.stamp(), tag.numbers()), (stamp, numbers));
+                    assert_eq!((tag.stamp(), tag.terms()), (stamp, terms));
                     assert_eq!(tag.room(), Room::UnderCap(LimitIndex(limit)));
                     let own = tag.of_own();
-                    assert_eq!((own.stamp(), own.numbers()), (stamp, numbers));
+                    assert_eq!((own.stamp(), own.terms()), (stamp, terms));
                     assert_eq!((own.limit(), own.room()), (tag.limit(), Room::BesideCap));
-                    assert_eq!(own.quick_numbers(stamp.quick()), tag.quick_numbers(stamp.quick()));
+                    assert_eq!(own.quick_terms(stamp.quick()), tag.quick_terms(stamp.quick()));
                     assert!(tag.is_of_generation(generation));
                     assert!(!tag.is_of_generation(generation + 1));
-                    // The low half has the numbers, or says that it does not have all bits.
-                    let quick = (numbers < 1 << 20).then_some(numbers);
-                    assert_eq!(tag.quick_numbers(stamp.quick()), quick);
+                    // The low half has the terms, or says that it does not have all bits.
+                    let quick = (terms < 1 << 20).then_some(terms);
+                    assert_eq!(tag.quick_terms(stamp.quick()), quick);
                     let later = Stamp::new(LimitIndex(limit), generation + 1).quick();
-                    assert_eq!(tag.quick_numbers(later), None);
-                    assert_eq!(tag.quick_numbers(Quick::NEVER), None);
+                    assert_eq!(tag.quick_terms(later), None);
+                    assert_eq!(tag.quick_terms(Quick::NEVER), None);
                 }
             }
         }

@@ -24,7 +24,7 @@ pub(crate) fn is_6to4(address: Ipv6Addr) -> bool {
 }
 
 /// Returns the base address of the client's network, of `prefix` bits. The client of a translator is its IPv4 address. The
-/// client of 6to4 has a /48, whatever the prefix: one IPv4 address would otherwise have 65,536 networks of 64 bits.
+/// client of 6to4 has a /48 at most, also with a longer prefix: one IPv4 address would otherwise have 65,536 networks of 64 bits.
 pub(crate) fn client_network(address: Ipv6Addr, prefix: u8) -> IpAddr {
     if let Some(address) = nat64(address) {
         return address.into();

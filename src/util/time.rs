@@ -20,7 +20,7 @@ pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns a time below `max`, or 0 if that is 0, which is the share of it that `random` is of 2^64.
+/// Returns `max * random / 2^64`, rounded down. A `max` above 584 years counts as 584 years.
 pub(crate) fn share_of(max: Duration, random: u64) -> Duration {
     let ns = (u128::from(saturating_ns(max)) * u128::from(random)) >> 64;
     Duration::from_nanos(ns as u64)

@@ -101,8 +101,8 @@ impl Algorithm for BadWord {
         false
     }
 
-    fn full(&self, now_ns: u64) -> u64 {
-        now_ns
+    fn full(&self, _: u64) -> u64 {
+        self.0
     }
 
     fn max_cost(&self) -> u64 {
@@ -119,6 +119,15 @@ fn a_forbidden_word_denies_the_call() {
         assert!(!uploads.spend("alice", 1).unwrap().allowed(), "{word:#x}");
         assert!(!uploads.refund("alice", 1).unwrap().allowed(), "{word:#x}");
     }
+}
+
+#[test]
+fn a_forbidden_full_word_counts_as_1() {
+    for word in [0, 1 << 63, u64::MAX] {
+        let limit = Limit::custom(Arc::new(BadWord(word))).unwrap();
+        assert_eq!(limit.full(5), 1, "{word:#x}");
+    }
+    assert_eq!(Limit::custom(Arc::new(BadWord(7))).unwrap().full(5), 7);
 }
 
 #[test]

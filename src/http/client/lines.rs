@@ -9,7 +9,7 @@ use super::chain::X_FORWARDED_FOR;
 use super::{ClientAddress, Forwarding};
 use crate::http::{ClientError, Peer};
 
-/// Stands for a line that no field can have.
+/// Replaces a line that is no valid field value. It is no address, so that reading it is an error.
 const NO_ADDRESS: HeaderValue = HeaderValue::from_static("-");
 
 impl ClientAddress {

@@ -21,7 +21,7 @@ use crate::http::text::{number, value_of};
 
 /// Returns whether the existing fields of a style are at least as strict as the answer with its `remaining` units. Fields are
 /// compared as [`Answer::strictest`] compares limits: a denial, then a longer wait, then fewer units. Existing fields with
-/// units left tell no wait. Fields whose remaining units are no number never are as strict.
+/// units left tell no wait. Fields without a number of remaining units never are as strict.
 pub(super) fn existing_is_as_strict(
     (headers, style, already_denied): (&HeaderMap, &Style, bool),
     answer: &Answer<'_>,
@@ -115,8 +115,8 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
         for item in answer.items() {
             separate(text);
             let decision = &item.decision;
-            // Beside `Retry-After` the time of a limit that allows the call would be a second, different wait. A denial by
-            // the service itself may have none, and a limit without units denies the next call.
+            // In a denied call, a limit that allows it has no `t`, which would differ from `Retry-After`. Exception: the service
+            // denied the call, no wait is known, and the limit has no unit left.
             let has_no_wait = answer.already_denied && answer.wait.is_none();
             let tells = !answer.is_denial || (has_no_wait && decision.remaining() == Some(0));
             let more_in_s = || tells.then(|| seconds(item.more_in()));

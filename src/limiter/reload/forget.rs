@@ -65,8 +65,7 @@ impl Closed {
 
     /// Leaves the limits that are forgotten closed for good: the new limits are published.
     pub(super) fn forget(mut self) {
-        let forgotten = std::mem::take(&mut self.forgotten);
-        self.tallies.retain(|index, _| !forgotten.contains(index));
+        self.tallies.retain(|index, _| !self.forgotten.contains(index));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::util::time::system_now;
 mod forget;
 pub(crate) mod options;
 #[cfg(all(test, feature = "boulder", not(tollgate_loom)))]
-mod work;
+mod work_tests;
 
 use forget::Closed;
 use options::ReloadOptions;

@@ -11,7 +11,7 @@ mod reservation;
 pub(crate) mod until;
 pub(crate) mod wanted;
 #[cfg(all(test, not(tollgate_loom)))]
-mod wrapped;
+mod wrapped_tests;
 
 pub use error::ReserveError;
 pub use receipt::Receipt;

@@ -23,7 +23,7 @@ type Fields = Vec<(&'static str, Tree)>;
 ///
 /// # Errors
 ///
-/// An error of the format for limits that a file cannot have: of custom algorithms, with an end within a day, with a
+/// An error of the format for limits that a file cannot have: of custom algorithms, with an end that is not at midnight UTC, with a
 /// period above 2^63 - 1 ns; and for ids that the reader refuses, such as ids with blanks at their ends, sets of names, of
 /// which only the hash is known, and private addresses under Boulder's names. An override without a limit is written as
 /// `unlimited: true`, without its `max_debt`, which has no effect.
@@ -106,7 +106,7 @@ impl Serialize for LimitOptions {
 ///
 /// # Errors
 ///
-/// An error of the format if the override ends within a day, or after the year 9999.
+/// An error of the format if the override ends at another time than midnight UTC, or after the year 9999.
 impl Serialize for OverrideOptions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let end = self.expires.time().map(|_| self.expires);
@@ -155,7 +155,7 @@ fn override_fields(given: &OverrideEntry<'_>) -> Result<Fields, String> {
 fn written_id(given: &OverrideEntry<'_>, scratch: &mut Scratch) -> Result<String, String> {
     let limit = given.limit_entry();
     let id = decode_for_file(limit.format(), given.id_bytes());
-    if limit.format().has_any_text() {
+    if limit.format().has_free_text() {
         WrittenId::in_quotes(&id).check()?;
     }
     let public_only = names::BOULDER.iter().any(|(name, _)| *name == limit.name());

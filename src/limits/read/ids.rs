@@ -117,7 +117,7 @@ impl<'t> Walk<'_, 't> {
         let KnownLimit { index, public_only } = target.limit;
         let format = self.builder.entry(index).format;
         // Under `string` any text is an id, so how it is written is checked. The other formats check the text.
-        if format.has_any_text()
+        if format.has_free_text()
             && let Err(message) = id.check()
         {
             return self.fault(line, at, message);

@@ -123,7 +123,7 @@ impl LimitsBuilder {
         let name_error = |text| Error::new(ErrorKind::Name, text);
         let index = self.declare(name, format).map_err(name_error)?;
         self.check_algorithm(index, limit.as_ref())?;
-        self.entry_mut(index).check_shared_algorithm(&options).map_err(algorithm_error)?;
+        self.entry_mut(index).check_can_be_shared(&options).map_err(algorithm_error)?;
         self.set_default(index, limit, options).map_err(name_error)?;
         Ok(self)
     }
@@ -336,7 +336,7 @@ impl LimitsBuilder {
             return Err(format!("the limit {} was given twice", entry.name));
         }
         entry.check_algorithm(limit.as_ref())?;
-        entry.check_shared_algorithm(&options)?;
+        entry.check_can_be_shared(&options)?;
         entry.set_algorithm(limit.as_ref());
         entry.default = limit;
         entry.has_default = true;

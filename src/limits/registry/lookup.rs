@@ -95,13 +95,12 @@ impl Limits {
 
     /// Returns the tag of the limit that applies to a bucket with this key.
     pub(crate) fn tag_of(&self, key: KeyRef<'_>, now_ns: u64) -> Option<LimitTag> {
-        let entry = self.entries.get(key.limit.0 as usize)?;
-        entry.limit_for(key.id, now_ns).map(|(_, tag)| tag)
+        self.entry(key.limit).limit_for(key.id, now_ns).map(|(_, tag)| tag)
     }
 
     /// Returns the tag of a limit's default, if it has one.
     pub(crate) fn default_tag(&self, index: LimitIndex) -> Option<LimitTag> {
-        let entry = self.entries.get(index.0 as usize)?;
+        let entry = self.entry(index);
         entry.default.as_ref().map(|_| entry.stamp.tag(0))
     }
 
@@ -112,8 +111,7 @@ impl Limits {
 
     /// Returns the limit that a tag of this generation names, also if it is an override that has ended.
     pub(crate) fn limit_at(&self, tag: LimitTag) -> Option<&Limit> {
-        let entry = self.entries.get(tag.limit()?.0 as usize)?;
-        entry.limit_at(tag, BEFORE_ALL_ENDS_NS)
+        self.entry(tag.limit()?).limit_at(tag, BEFORE_ALL_ENDS_NS)
     }
 
     /// Whether the tag's override has ended by `at_ns`.
@@ -127,9 +125,8 @@ impl Limits {
         if !self.has_ends {
             return None;
         }
-        let entry = self.entries.get(tag.limit()?.0 as usize)?;
-        let at = (tag.numbers() as usize).checked_sub(1)?;
-        entry.ends_ns.get(at).copied().filter(|&end_ns| end_ns != u64::MAX)
+        let at = (tag.terms() as usize).checked_sub(1)?;
+        self.entry(tag.limit()?).ends_ns.get(at).copied().filter(|&end_ns| end_ns != u64::MAX)
     }
 
     /// Whether any override ends.
@@ -157,7 +154,7 @@ impl Entry {
     /// generation and for an override that has ended.
     #[inline(always)]
     pub(crate) fn limit_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
-        if tag.stamp() == self.stamp { self.with_number(tag.numbers(), now_ns) } else { None }
+        if tag.stamp() == self.stamp { self.with_terms(tag.terms(), now_ns) } else { None }
     }
 
     /// Returns the rule of the default, if it is gcra, the tag is the default's, and a call has nothing to do but to
@@ -171,12 +168,12 @@ impl Entry {
     /// nothing else. `None` also if the call has more to do.
     #[inline(always)]
     pub(crate) fn quick_limit_at(&self, tag: LimitTag, now_ns: u64) -> Option<&Limit> {
-        self.with_number(tag.quick_numbers(self.quick)?, now_ns)
+        self.with_terms(tag.quick_terms(self.quick)?, now_ns)
     }
 
     #[inline(always)]
-    fn with_number(&self, numbers: u32, now_ns: u64) -> Option<&Limit> {
-        match numbers {
+    fn with_terms(&self, terms: u32, now_ns: u64) -> Option<&Limit> {
+        match terms {
             0 => self.default.as_ref(),
             given => {
                 let at = given as usize - 1;

@@ -163,9 +163,9 @@ impl TermsIndex {
     /// Panics if a limit has more terms than a tag has room for, 536 million. Only a file of as many lines has that many.
     fn new(at: usize) -> TermsIndex {
         assert!(
-            at < LimitTag::MAX_NUMBERS,
-            "a limit has at most {} numbers",
-            LimitTag::MAX_NUMBERS
+            at < LimitTag::MAX_TERMS,
+            "a limit has at most {} different overrides",
+            LimitTag::MAX_TERMS
         );
         TermsIndex(at as u32)
     }

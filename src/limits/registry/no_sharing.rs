@@ -13,7 +13,7 @@ impl Entry {
         false
     }
 
-    pub(super) fn check_shared_algorithm(&self, _: &LimitOptions) -> Result<(), String> {
+    pub(super) fn check_can_be_shared(&self, _: &LimitOptions) -> Result<(), String> {
         Ok(())
     }
 }

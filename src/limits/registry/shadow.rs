@@ -67,6 +67,6 @@ impl Entry {
     /// Returns the shadow limit, if the tag is the default's. An override replaces both the default and its shadow.
     #[inline]
     pub(crate) fn shadow_beside(&self, tag: LimitTag) -> Option<LimitIndex> {
-        self.shadow.filter(|_| tag.numbers() == 0)
+        self.shadow.filter(|_| tag.terms() == 0)
     }
 }

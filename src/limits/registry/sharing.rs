@@ -29,14 +29,12 @@ impl Entry {
     }
 
     /// Checks that a limit with these options can have the algorithm and the networks that its overrides have.
-    pub(super) fn check_shared_algorithm(&self, options: &LimitOptions) -> Result<(), String> {
+    pub(super) fn check_can_be_shared(&self, options: &LimitOptions) -> Result<(), String> {
         if options.sharing.shared != Shared::Local && self.network_ids().next().is_some() {
             return Err(NOT_SHARED.into());
         }
-        match self.algorithm.and_then(|algorithm| unshareable(algorithm, options)) {
-            Some(text) => Err(text),
-            None => Ok(()),
-        }
+        let fault = self.algorithm.and_then(|algorithm| unshareable(algorithm, options));
+        fault.map_or(Ok(()), Err)
     }
 }
 
@@ -284,13 +282,16 @@ pub(crate) fn sharing_faults(options: &LimitOptions, limit: Option<&Limit>) -> V
 
 /// Says why limits of an algorithm cannot be shared as these options say, if they cannot.
 pub(super) fn unshareable(algorithm: &str, options: &LimitOptions) -> Option<String> {
-    let (shared, is_custom) = (options.sharing.shared, !Rule::BUILT_IN.contains(&algorithm));
-    if is_custom && shared != Shared::Local {
+    let shared = options.sharing.shared;
+    if shared == Shared::Local {
+        return None;
+    }
+    if !Rule::BUILT_IN.contains(&algorithm) {
         return Some(format!(
             "a shared limit has no custom algorithm such as {algorithm}: a store has the built-in ones"
         ));
     }
-    if shared != Shared::Local && algorithm == Rule::CONCURRENCY {
+    if algorithm == Rule::CONCURRENCY {
         return Some(
             "permits are of one process, so a limit of concurrency is not shared: write shared: local, or leave it out".into(),
         );

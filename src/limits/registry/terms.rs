@@ -65,7 +65,7 @@ impl Entry {
 
     /// Returns [`max_debt_of`](Self::max_debt_of) the limit that a tag names.
     pub(crate) fn max_debt_at(&self, tag: LimitTag) -> u64 {
-        let of_override = (tag.numbers() as usize).checked_sub(1);
+        let of_override = (tag.terms() as usize).checked_sub(1);
         self.max_debt_of(of_override.and_then(|at| self.terms.get(at)))
     }
 }

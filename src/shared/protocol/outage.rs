@@ -92,7 +92,7 @@ impl State {
             Policy::Allow(_, fraction) | Policy::Local(fraction) => fraction,
         };
         let Some(part) = part(&member.limit, fraction) else { return denied };
-        let full_at_ns = self.buckets.get(&member.key).map(|bucket| bucket.full_at_ns(&part));
+        let full_at_ns = self.buckets.get(&member.key).map(|bucket| bucket.full_at_ns_under(&part));
         let has_room = full_at_ns.is_some() || self.buckets.len() < MAX_BUCKETS;
         if member.cost > part.burst() || !has_room {
             return denied;

@@ -6,7 +6,7 @@ use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::limit::Limit;
 
-/// A bucket of a limit's part.
+/// The bucket of a key in an outage, of this node's part of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutageBucket {
     pub(super) full_at_ns: u64,
@@ -15,9 +15,9 @@ pub(super) struct OutageBucket {
 }
 
 impl OutageBucket {
-    /// Returns the time at which the bucket is full by this part. A reload may have given the limit another burst: the
-    /// time that an empty bucket has filled, less the time that calls have spent, stays the same.
-    pub(super) fn full_at_ns(self, part: &Gcra) -> u64 {
+    /// Returns the time at which the bucket is full under `part`. If a reload has changed the burst, the time at which it was
+    /// empty, `full_at_ns - fills_in_ns`, stays the same.
+    pub(super) fn full_at_ns_under(self, part: &Gcra) -> u64 {
         self.full_at_ns.saturating_add(part.burst_offset_ns()).saturating_sub(self.fills_in_ns)
     }
 }

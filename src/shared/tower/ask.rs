@@ -66,13 +66,14 @@ impl Rules {
                 Err(error) if error.is_invalid_batch() && keeps_fewer(&mut matched) => continue,
                 begun => begun.map_err(|error| rejection_for(error, &matched))?,
             };
-            let mut applied: Vec<_> = matched.iter().map(Applied::new).collect();
+            let applied = || matched.iter().map(Applied::new).collect::<Vec<_>>();
             match begun {
                 Begun::Local => is_local = true,
                 Begun::Decided(decided) => {
-                    return Ok(AskedLater::Now(Ok(self.outcome_of(decided, &mut applied))));
+                    return Ok(AskedLater::Now(Ok(self.outcome_of(decided, &mut applied()))));
                 }
                 Begun::Asks(asked) => {
+                    let mut applied = applied();
                     let (of, asked) = (of.clone(), asked.ask()?);
                     return Ok(AskedLater::Later(Box::pin(async move {
                         let decided = answer(asked).await?;

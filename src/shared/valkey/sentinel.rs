@@ -66,10 +66,14 @@ impl Sentinels {
                     return connected
                         .map_err(|why| format!("{name}, which the sentinels name: {why}"));
                 }
-                Err(why) => last = why,
+                Err(why) => {
+                    let sentinel = self.sentinels[at].get_connection_info().addr();
+                    last = format!("{sentinel}: {why}");
+                }
             }
         }
-        Err(format!("none of {count} sentinels names the server: {last}"))
+        let service = shown(&self.service, 40);
+        Err(format!("none of {count} sentinels names the server of {service}; the last, {last}"))
     }
 
     /// Asks a sentinel for the primary's host and port.
@@ -95,7 +99,7 @@ async fn primary(client: &Client, within: Duration) -> Result<MultiplexedConnect
         Ok(Ok(Value::Array(role))) if role.first() != Some(&Value::BulkString("master".into())) => {
             Err("it is a replica".into())
         }
-        // A user that may not ask for the role: the first call that writes tells.
+        // Not known, such as for a user that may not ask for the role: the first call that writes tells.
         Ok(_) => Ok(connection),
         Err(_) => Err(format!("no answer within {within:?}")),
     }

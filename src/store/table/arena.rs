@@ -4,7 +4,6 @@
 //! A bit for each block says whether it is free. A free block has zeroes: the bytes of a used one
 //! are cleared piece by piece before it is free again.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::{MmapMut, MmapRaw};
@@ -15,22 +14,15 @@ use crate::util::sync::{AtomicU64, Ordering, Switch};
 
 /// The memory of a table's reserved blocks.
 pub(super) struct Arena {
-    start: NonNull<u8>,
+    mapping: MmapRaw,
+    /// Where the first block begins in the mapping.
+    padding: usize,
     /// The bytes of a block.
     block_bytes: usize,
     free: FreeBlocks,
     /// Whether the table is being dropped, so that no block is used again.
     is_ending: Switch,
-    mapping: MmapRaw,
 }
-
-// SAFETY: an arena hands out addresses and does not use the memory after it is made. It belongs to
-// the blocks that are taken, and no two of them overlap.
-#[expect(unsafe_code, reason = "a pointer that owns")]
-unsafe impl Send for Arena {}
-// SAFETY: as for `Send`.
-#[expect(unsafe_code, reason = "a pointer that owns")]
-unsafe impl Sync for Arena {}
 
 /// A block of an arena. Dropping it clears it and makes it free.
 pub(super) struct ArenaBlock {
@@ -60,9 +52,8 @@ impl Arena {
         used.iter_mut().step_by(MIN_PAGE_BYTES).for_each(|byte| *byte = 0);
         // From here on no reference covers the mapping: its blocks have owners.
         let mapping = MmapRaw::from(mapping);
-        let start = NonNull::new(mapping.as_mut_ptr().wrapping_add(padding))?;
         let (free, is_ending) = (FreeBlocks::new(blocks), Switch::new(false));
-        Some(Arc::new(Arena { start, block_bytes, free, is_ending, mapping }))
+        Some(Arc::new(Arena { mapping, padding, block_bytes, free, is_ending }))
     }
 
     pub(super) fn block_bytes(&self) -> usize {
@@ -94,9 +85,10 @@ impl Arena {
 
 impl ArenaBlock {
     pub(super) fn start(&self) -> *mut u8 {
-        let at = self.index * self.arena.block_bytes.next_multiple_of(Block::ALIGN);
+        let Arena { mapping, padding, block_bytes, .. } = &*self.arena;
         // Within the mapping, which has room for all blocks.
-        self.arena.start.as_ptr().wrapping_add(at)
+        let at = padding + self.index * block_bytes.next_multiple_of(Block::ALIGN);
+        mapping.as_mut_ptr().wrapping_add(at)
     }
 
     pub(super) fn bytes(&self) -> usize {

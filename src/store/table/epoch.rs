@@ -210,7 +210,7 @@ mod modelled {
     use crate::store::table::readers::ActiveReaders;
 
     /// A pin that frees nothing before the model ends. The models of the table show that each
-    /// retired segment was unlinked before. The model in `reclaim.rs` shows with the real
+    /// retired segment was unlinked before. The model in `reclaim_model.rs` shows with the real
     /// crossbeam-epoch that no segment is freed too early.
     pub(crate) struct Guard {
         holds: bool,

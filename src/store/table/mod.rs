@@ -16,19 +16,19 @@ mod migration;
 #[cfg(all(test, tollgate_loom, not(crossbeam_loom)))]
 mod models;
 #[cfg(all(test, not(tollgate_loom)))]
-mod pressure;
+mod pressure_tests;
 mod published;
 #[cfg_attr(crossbeam_loom, allow(dead_code, reason = "the model on crossbeam-epoch has pins only"))]
 mod readers;
 #[cfg(all(test, tollgate_loom, crossbeam_loom))]
-mod reclaim;
+mod reclaim_model;
 mod region;
 mod renumber;
 mod retired;
 #[cfg(feature = "snapshot")]
 mod scan;
 #[cfg(all(test, not(tollgate_loom)))]
-mod second_look;
+mod second_look_tests;
 mod segment;
 mod shard;
 mod slot;

@@ -4,7 +4,6 @@
 //! returned mebibytes of it in one call that took a millisecond (docs/internals/reclamation.md,
 //! "Where memory comes from").
 
-use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
@@ -12,18 +11,7 @@ use memmap2::{MmapMut, MmapRaw};
 use super::block::{Block, MAPPED_BYTES, give_back};
 
 /// A mapping that is freed with the last of its blocks.
-struct Region {
-    start: NonNull<u8>,
-    mapping: MmapRaw,
-}
-
-// SAFETY: a region hands out its address and does not use it. The memory belongs to the region's
-// blocks, and no two of them overlap.
-#[expect(unsafe_code, reason = "a pointer that owns")]
-unsafe impl Send for Region {}
-// SAFETY: as for `Send`.
-#[expect(unsafe_code, reason = "a pointer that owns")]
-unsafe impl Sync for Region {}
+struct Region(MmapRaw);
 
 /// A part of a region, zeroed at first. Dropping it returns the pages that it shares with no other
 /// block to the system. (On systems other than Linux, pages are freed with the region.)
@@ -35,7 +23,7 @@ pub(super) struct RegionBlock {
 
 /// For each power of two, the region from which the next block of that size, to below twice that size, comes.
 #[derive(Default)]
-pub(super) struct OpenRegions([Option<OpenRegion>; SIZES]);
+pub(super) struct OpenRegions([Option<OpenRegion>; CLASSES]);
 
 /// A region whose bytes from `at` on are in no block yet.
 struct OpenRegion {
@@ -47,13 +35,11 @@ const REGION_BYTES: usize = 4 * MAPPED_BYTES;
 
 /// Smaller blocks hardly fill a page, and come from the heap.
 const MIN_LOG2: u32 = 13;
-const SIZES: usize = (MAPPED_BYTES.ilog2() - MIN_LOG2) as usize;
+const CLASSES: usize = (MAPPED_BYTES.ilog2() - MIN_LOG2) as usize;
 
 impl Region {
     fn new() -> Option<Arc<Region>> {
-        let mapping = MmapRaw::from(MmapMut::map_anon(REGION_BYTES).ok()?);
-        let start = NonNull::new(mapping.as_mut_ptr())?;
-        Some(Arc::new(Region { start, mapping }))
+        Some(Arc::new(Region(MmapMut::map_anon(REGION_BYTES).ok()?.into())))
     }
 }
 
@@ -65,10 +51,7 @@ impl OpenRegions {
         let open = self.0.get_mut(size as usize)?;
         let begun = open.take().and_then(|open| Some((open.region.upgrade()?, open.at)));
         let begun = begun.filter(|(_, at)| at + bytes <= REGION_BYTES);
-        let (region, at) = match begun {
-            Some(begun) => begun,
-            None => (Region::new()?, 0),
-        };
+        let (region, at) = begun.or_else(|| Some((Region::new()?, 0)))?;
         let after = (at + bytes).next_multiple_of(Block::ALIGN);
         *open = Some(OpenRegion { region: Arc::downgrade(&region), at: after });
         Some(RegionBlock { region, at, bytes })
@@ -78,7 +61,7 @@ impl OpenRegions {
 impl RegionBlock {
     pub(super) fn start(&self) -> *mut u8 {
         // Within the region: `allocate` has checked it.
-        self.region.start.as_ptr().wrapping_add(self.at)
+        self.region.0.as_mut_ptr().wrapping_add(self.at)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -91,7 +74,7 @@ impl Drop for RegionBlock {
     fn drop(&mut self) {
         // SAFETY: the block is borrowed exclusively, and dropped after this. The remaining pages
         // are freed with the region.
-        let _ = unsafe { give_back(&self.region.mapping, self.at, self.at + self.bytes) };
+        let _ = unsafe { give_back(&self.region.0, self.at, self.at + self.bytes) };
     }
 }
 

@@ -14,14 +14,14 @@ impl OverrideEntry<'_> {
     pub(super) fn unusual_id(&self) -> Vec<(WarningKind, String)> {
         let mut found = Vec::new();
         let format = self.limit_entry().format();
-        if !format.has_any_text() {
+        if !format.has_free_text() {
             return found;
         }
         let id = self.id();
         if id.bytes().all(|it| it.is_ascii_graphic()) {
             return found;
         }
-        found.extend(invisible(&id).map(|text| (WarningKind::Invisible, text)));
+        found.extend(invisible_or_quote(&id).map(|text| (WarningKind::Invisible, text)));
         #[cfg(feature = "boulder")]
         if format == IdFormat::String {
             found.extend(self.unnormalized(&id).map(|text| (WarningKind::Unnormalized, text)));
@@ -63,7 +63,7 @@ impl OverrideEntry<'_> {
 }
 
 /// Warns of an invisible character, or a typographic quotation mark at an end.
-fn invisible(id: &str) -> Option<String> {
+fn invisible_or_quote(id: &str) -> Option<String> {
     let text = |c: char, what: &str, id: &dyn fmt::Display| {
         format!("has U+{:04X} in its id, {what}: {id}", u32::from(c))
     };

@@ -110,7 +110,7 @@ impl Rules for Limits {
     ) -> Result<u64, Outdated> {
         let is_current = tag.is_of_generation(self.generation);
         let word = if is_current { word } else { Limits::times(word, 2) };
-        let ends = |tag: LimitTag| match tag.numbers() {
+        let ends = |tag: LimitTag| match tag.terms() {
             0 => 2,
             1 => 1,
             _ => 0_u32,

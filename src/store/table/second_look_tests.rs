@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::epoch::pin;
 use super::migration::FIRST_LOG2;
-use super::pressure::{OneLimit, store_key};
+use super::pressure_tests::{OneLimit, store_key};
 use super::{Change, Rules, Seeds, Table};
 use crate::store::key::{LimitIndex, LimitTag, Stamp};
 use crate::store::{Absent, CellKey, Outdated, StoreKey, UpdateError};

@@ -1,7 +1,7 @@
 //! The loom model of reclamation: segments and a shard's pointer with the real crossbeam-epoch.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom --cfg crossbeam_loom" cargo test -p tollgate --release --lib
-//! reclaim`. Under loom a freed segment is marked and its memory is kept: loom reports a read beside
+//! reclaim_model`. Under loom a freed segment is marked and its memory is kept: loom reports a read beside
 //! the freeing, and the mark fails a later read.
 
 #![expect(unsafe_code, reason = "retires as the table does")]
