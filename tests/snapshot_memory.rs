@@ -84,7 +84,7 @@ fn files_of_a_limiter() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let cases = [
-        (Engine::LockFree, 290_000, 8),
+        (Engine::LockFree, full_size(145_000, 290_000), 8),
         (Engine::Exact, 20_000, 1000),
         (Engine::LockFree, 200_000, 8),
         (Engine::Exact, 200_000, 8),
@@ -116,7 +116,7 @@ fn files_of_a_limiter() {
 fn empty_and_repeated_limit_names_are_damage() {
     let damaged = "72: the file is damaged from here on";
     let nothing = |file: &mut File| {
-        file.limits((0..full_size(500_000, 2_000_000)).map(|_| (String::new(), "")));
+        file.limits((0..full_size(200_000, 2_000_000)).map(|_| (String::new(), "")));
         file.end(0);
     };
     assert_eq!(refused(nothing), damaged);
@@ -178,7 +178,7 @@ fn parameters_without_buckets() {
     };
     let forge = |file: &mut File| {
         file.limits([("A".to_owned(), "string")].into_iter());
-        file.frames(FrameKind::Parameters, (0..400_000).map(|_| parameters()));
+        file.frames(FrameKind::Parameters, (0..full_size(100_000, 400_000)).map(|_| parameters()));
     };
     let (_folder, path) = put(|file| {
         forge(file);
@@ -188,10 +188,10 @@ fn parameters_without_buckets() {
     let bytes = fs::metadata(&path).unwrap().len();
     assert_eq!(made.unwrap().buckets, 0);
     assert!(heap < 2 * bytes, "{heap} bytes for a file of {bytes}");
-    // The file has no room for 500,000 buckets beside the parameters, and none at all for 2^60 buckets.
+    // The file has no room for so many buckets beside the parameters, and none at all for 2^60 buckets.
     let text = refused(|file| {
         forge(file);
-        file.end(500_000);
+        file.end(full_size(125_000, 500_000));
     });
     assert!(text.ends_with(": the file is damaged from here on"), "{text}");
     let text = refused(|file| {

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, ManualClock};
 use crate::core::at_cap::AtCap;
+use crate::full_size::full_size;
 use crate::limit::Limit;
 use crate::limit::carry_over::CarryOver;
 use crate::limiter::Limiter;
@@ -225,6 +226,8 @@ impl Pair {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(full_size(64, 256)))]
+
     #[test]
     fn restarts_change_nothing_but_the_time_that_passed(
         numbers in any_limits(),

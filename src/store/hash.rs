@@ -255,7 +255,8 @@ mod tests {
                 .collect()
         };
         let (without, mut total) = (hashes_of(0), 0);
-        for words in 1..WORDS * WORDS {
+        let step = crate::full_size::full_size(5, 1);
+        for words in (1..WORDS * WORDS).step_by(step) {
             let others = hashes_of(words);
             // How often the halves differ by each pair of numbers. Limits and lengths may make up for one.
             let mut counts = [[0_u32; WORDS as usize]; WORDS as usize];
@@ -267,7 +268,8 @@ mod tests {
             assert!(most * 10 < even * 44, "{most} of {keys}: evenly spread are {even}");
             total += counts[0][0];
         }
+        // The average is over all differences.
         let average = f64::from(total) / 255.0 / 256.0;
-        assert!(average < 1.3, "{average}");
+        assert!(step > 1 || average < 1.3, "{average}");
     }
 }

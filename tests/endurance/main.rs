@@ -1,7 +1,7 @@
 //! Runs threads that use all features at once, and checks every window of their grants.
 //!
 //! Four threads spend, also in batches, reserve, cancel and settle; others reload, sweep, snapshot, block and unblock.
-//! `ENDURANCE_S=600` runs for ten minutes; the default is five seconds. `--nocapture` shows the figures.
+//! `ENDURANCE_S=600` runs for ten minutes; the default is two seconds. `--nocapture` shows the figures.
 #![cfg(all(feature = "boulder", feature = "exact", feature = "snapshot"))]
 
 #[path = "../support/random.rs"]
@@ -19,7 +19,7 @@ use tollgate::options::Engine;
 use bound::Bound;
 use threads::Threads;
 
-const DEFAULT_S: u64 = 3;
+const DEFAULT_S: u64 = 2;
 /// A round's grants are checked and dropped before the next round begins.
 const ROUND: Duration = Duration::from_millis(1000);
 

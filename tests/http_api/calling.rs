@@ -93,7 +93,7 @@ impl Drop for Chunks {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn program_of_the_page_calls_a_provider() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let provider = service_fn(|call: Request<String>| async move {

@@ -24,7 +24,7 @@ use crate::random::Random;
 
 /// The histories of each limit.
 fn histories() -> u64 {
-    full_size(60, 5_000)
+    full_size(40, 5_000)
 }
 
 type Answer = oneshot::Receiver<StatusCode>;

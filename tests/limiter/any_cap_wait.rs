@@ -95,7 +95,7 @@ fn waits_are_right(seed: u64, engine: Engine) -> u64 {
 #[test]
 fn wait_for_room_is_right_in_any_table() {
     for engine in ENGINES {
-        let seeds = full_size(400, 12_000);
+        let seeds = full_size(200, 12_000);
         let waits: u64 = (0..seeds).map(|seed| waits_are_right(seed, engine)).sum();
         assert!(waits > seeds / 2, "{engine:?}: {waits} waits of {seeds} tables");
     }

@@ -7,7 +7,7 @@ use tollgate::limits::{LimitOptions, OverrideOptions};
 use tollgate::options::{AtCap, Engine};
 use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::{ENGINES, hourly, limiter_with, limits, seconds, sweep_all};
+use super::support::{ENGINES, full_size, hourly, limiter_with, limits, seconds, sweep_all};
 
 const POLICIES: [AtCap; 3] = [AtCap::Share, AtCap::Deny, AtCap::Allow];
 
@@ -423,7 +423,7 @@ fn the_cap_holds_under_threads_sweeps_and_reloads() {
                 let handles = ["A", "B", "C"].map(|name| limiter.limit(name).unwrap());
                 let (limiter, hand) = (&limiter, &hand);
                 spenders.push(scope.spawn(move || {
-                    for round in 0..30_000_u64 {
+                    for round in 0..full_size(10_000, 30_000_u64) {
                         let id = round * 7 + thread;
                         let handle = &handles[(id % 3) as usize];
                         if id % 16 == 0 {

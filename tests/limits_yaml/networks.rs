@@ -2,6 +2,8 @@
 
 use super::refused_values::check;
 use super::*;
+use tollgate::limits::OverrideOptions;
+use tollgate::{IdFormat, Limit};
 
 const OWN: &str = "Own: {burst: 1, count: 1, period: 1s, id: ipAddress}\n";
 
@@ -156,26 +158,24 @@ fn an_ended_network_is_left_out() {
 #[test]
 fn limits_have_a_number_of_networks() {
     const MOST: usize = 65_536;
-    let line = |at: usize| format!("  - 10.{}.{}.{}/31\n", at >> 15, at >> 7 & 255, at << 1 & 255);
-    let list = |networks: usize| {
-        let ids: String = (0..networks).map(line).collect();
-        format!("- Own:\n  burst: 2\n  count: 1\n  period: 1s\n  ids:\n{ids}")
-            .replace("\n  ", "\n    ")
-    };
-    let limits = read_both(OWN, &list(MOST)).unwrap();
-    assert_eq!((limits.overrides(), burst(&limits, "10.1.255.255")), (MOST, Some(2)));
-    let error = read_both(OWN, &list(MOST + 1)).unwrap_err();
-    let fault = strip(&error, "<overrides>");
-    assert_eq!(
-        fault,
-        ["65542: [0].Own.ids[65536]: one network more than 65536, the most of all limits together"]
-    );
-    // Those that have ended are none of them.
-    let ended = list(MOST).replace("period: 1s", "period: 1s\n    expires: 2026-11-21");
+    let network = |at: usize| format!("10.{}.{}.{}/31", at >> 15, at >> 7 & 255, at << 1 & 255);
+    let limit = Limit::new(2, 1, Duration::from_secs(1)).unwrap();
     let now = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_910_400);
-    let limits = read_both(OWN, &ended).unwrap();
+    let options = OverrideOptions::default().expires(now);
+    let mut builder = Limits::builder().limit("Own", IdFormat::IpAddress, None).unwrap();
+    for at in 0..MOST {
+        let network = network(at);
+        let added = builder.override_with("Own", &*network, limit.clone(), options.clone());
+        builder = added.unwrap();
+    }
+    let limits = builder.build();
+    assert_eq!((limits.overrides(), burst(&limits, "10.1.255.255")), (MOST, Some(2)));
     let another = "Own:11.0.0.0/8: {burst: 3, count: 1, period: 1s}\n";
     let add = |limits| tollgate::limits::Loader::new().before(limits).text(another);
+    let error = add(limits.clone()).unwrap_err();
+    let wanted = "1: Own:11.0.0.0/8: one network more than 65536, the most of all limits together";
+    assert_eq!(strip(&error, "<text>"), [wanted]);
+    // Those that have ended are none of them.
     let limits = add(limits.valid_at(now)).unwrap();
     assert_eq!((limits.overrides(), burst(&limits, "11.0.0.1")), (1, Some(3)));
 }

@@ -128,12 +128,12 @@ fn an_end_is_near_for_14_days() {
 #[test]
 fn a_thousand_are_listed_and_the_rest_counted() {
     let mut text = "A: {burst: 5, count: 1, period: 1s, id: string}\n".to_owned();
-    for at in 0..20_000 {
-        text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 19_999 - at);
+    for at in 0..5_000 {
+        text += &format!("A:id{}: {{burst: 5, count: 1, period: 1s}}\n", 4_999 - at);
     }
     let limits = read(&text).unwrap();
     let warnings = limits.warnings(november());
-    assert_eq!((warnings.len(), warnings.more), (1_000, 19_000));
+    assert_eq!((warnings.len(), warnings.more), (1_000, 4_000));
     // They are in the order of the file.
     for (warning, line) in warnings.iter().zip(2..) {
         assert_eq!(warning.location.as_ref().map(|at| at.line), Some(line));

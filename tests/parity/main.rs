@@ -35,7 +35,7 @@ use harness::all;
 use run::{Checks, On};
 
 /// Operations on each engine if `PARITY_OPS` is not set.
-const FEW_OPS: usize = 30_000;
+const FEW_OPS: usize = 18_000;
 
 fn exact(on: On) {
     let run = |start: &run::Start, ops: &[ops::Op]| run::run(on, Checks::All, start, ops).err();

@@ -62,7 +62,7 @@ fn networks_are_limits_that_the_address_chooses() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % below
     };
-    for case in 0..full_size(8, 2_000) {
+    for case in 0..full_size(4, 2_000) {
         for engine in ENGINES {
             let (limiter, hand) = limiter(with(&[]), engine);
             let a = limiter.limit("A").unwrap();

@@ -16,7 +16,7 @@ use crate::random::Random;
 /// More in a build that is optimized.
 /// The histories of each limit.
 fn histories() -> u64 {
-    full_size(200, 10_000)
+    full_size(100, 10_000)
 }
 
 /// One limit of each algorithm, small, so that calls of a history meet.

@@ -49,7 +49,7 @@ use harness::all;
 use run::On;
 
 /// Operations on each engine if `PARITY_OPS` is not set.
-const FEW_OPS: usize = 14_000;
+const FEW_OPS: usize = 8_000;
 
 fn nodes_on(on: On) {
     all((&format!("{on:?}"), FEW_OPS), generate::any, &|start, ops| run::run(on, start, ops).err());

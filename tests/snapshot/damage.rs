@@ -72,8 +72,8 @@ fn every_flipped_bit_is_found() {
             file.seek(SeekFrom::Start(at as u64)).unwrap();
             file.write_all(&[byte]).unwrap();
         };
-        for (at, &byte) in whole.iter().enumerate() {
-            // One of each byte, or all at full size.
+        for (at, &byte) in whole.iter().enumerate().step_by(full_size(3, 1)) {
+            // One of each third byte, or all at full size.
             for bit in full_size(at % 8..at % 8 + 1, 0..8) {
                 put(at, byte ^ (1 << bit));
                 assert_refused(&path, restore(engine, &path), &format!("bit {bit} of byte {at}"));

@@ -110,7 +110,7 @@ fn kill_writers(kills: usize, seed: u64) -> usize {
 
 #[test]
 fn killed_writers_leave_old_or_new_file() {
-    let kills = full_size(100, 1_000);
+    let kills = full_size(60, 1_000);
     let threads: Vec<_> = (0..THREADS as u64)
         .map(|seed| thread::spawn(move || kill_writers(kills / THREADS, seed)))
         .collect();

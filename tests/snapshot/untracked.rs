@@ -4,7 +4,7 @@ use tollgate::options::AtCap;
 use tollgate::reload::CarryOver;
 use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
-use super::support::{ENGINES, seconds};
+use super::support::{ENGINES, full_size, seconds};
 
 /// Limits of a burst that refill in some hours.
 const ALGORITHMS: [fn(u64) -> Limit; 4] = [
@@ -74,7 +74,7 @@ fn restore_keeps_untracked_debts_like_reload() {
     let path = folder.path().join("buckets");
     for engine in ENGINES {
         for make in ALGORITHMS {
-            for (at_first, in_file, then) in triples(&some) {
+            for (at_first, in_file, then) in triples(&some).step_by(full_size(2, 1)) {
                 let options = LimiterOptions::default().engine(engine);
                 let limiter = spent(make, options.clone(), [at_first, in_file]);
                 limiter.snapshot(&path).unwrap();

@@ -14,7 +14,9 @@ use tollgate::{Clock, IdFormat, KeyedLimit, Limit, Limiter, LimiterOptions, Limi
 use super::support::{ENGINES, full_size};
 
 const THREADS: usize = 8;
-const ROUNDS: usize = 200;
+fn rounds() -> usize {
+    full_size(100, 200)
+}
 const BURST: u64 = 20;
 /// The time in which one unit comes back: far longer than any test moves the clock by accident.
 const INTERVAL: Duration = Duration::from_secs(3600);
@@ -83,7 +85,7 @@ fn sweep_every_part(limiter: &Limiter) {
 fn one_key_admits_exactly_its_burst() {
     let (limiter, _hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let id = format!("key {round}");
         let admitted = together(|_| spend(&limit, &id, 2 * BURST as usize));
         assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
@@ -96,7 +98,7 @@ fn one_key_admits_exactly_its_burst() {
 fn swept_full_key_admits_exactly_its_burst() {
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let admitted = together(|_| spend(&limit, "key", 2 * BURST as usize));
         assert_eq!(admitted.iter().sum::<u64>(), BURST, "round {round}: {admitted:?}");
         hand.advance(FULL_AGAIN);
@@ -112,7 +114,7 @@ fn many_keys_each_admit_exactly_their_burst() {
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
     let ids: Vec<String> = (0..KEYS).map(|key| format!("key {key}")).collect();
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         // The threads visit the keys from different starts, half of them backwards. Each visits every key
         // often enough that together they ask for more than twice the burst.
         let admitted = together(|me| {
@@ -138,24 +140,24 @@ fn many_keys_each_admit_exactly_their_burst() {
 #[test]
 fn moving_time_admits_exactly_burst_plus_refill() {
     const STEP: Duration = Duration::from_secs(7 * 3600 + 1234);
-    const STEPS: u32 = 40_000;
+    let steps: u32 = full_size(15_000, 40_000);
     let (limiter, hand, _sweeper) = limiter(&[("PerKey", BURST)]);
     let limit = limiter.limit("PerKey").unwrap();
     // Thread 0 takes the remaining units, then moves the clock by less than a burst's time. So the bucket
     // is never full and no part of an interval is lost. The other threads keep spending, often with an
     // older time.
     let admitted = together(|me| match me {
-        0 => (0..STEPS)
+        0 => (0..steps)
             .map(|_| {
                 let admitted = drain(&limit, "key");
                 hand.advance(STEP);
                 admitted
             })
             .sum(),
-        _ => spend(&limit, "key", 400_000),
+        _ => spend(&limit, "key", 10 * steps as usize),
     });
     let admitted = admitted.iter().sum::<u64>();
-    let refilled = u64::try_from((STEP * STEPS).as_nanos() / INTERVAL.as_nanos()).unwrap();
+    let refilled = u64::try_from((STEP * steps).as_nanos() / INTERVAL.as_nanos()).unwrap();
     assert!(admitted <= BURST + refilled, "{admitted} of {BURST} + {refilled}");
     assert_eq!(admitted + drain(&limit, "key"), BURST + refilled);
 }
@@ -198,7 +200,7 @@ fn batches_in_opposite_orders_charge_all_or_nothing() {
     let (limiter, _hand, _sweeper) = limiter(&[("PerAccount", BURST), ("PerAddress", 33)]);
     let accounts = limiter.limit("PerAccount").unwrap();
     let addresses = limiter.limit("PerAddress").unwrap();
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let id = format!("id {round}");
         let account = accounts.member(&id);
         let address = addresses.member(&id).cost(2);

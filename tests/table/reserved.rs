@@ -40,7 +40,7 @@ fn sweeps_keep_reserved_memory() {
         let (limiter, hand) = limiter(LimiterOptions::default().reserve(KEYS as usize));
         let a = limiter.limit("A").unwrap();
         let mut before = 0;
-        for round in 0..20 {
+        for round in 0..support::full_size(8, 20) {
             if round == 2 {
                 before = minor_faults();
             }

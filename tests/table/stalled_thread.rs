@@ -52,7 +52,7 @@ fn holds_back_a_bounded_part(stall: Stall) {
     let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
     let stalled = thread::spawn(move || stall(&b));
     stopped.wait();
-    for id in 0..full_size(400_000, 2_000_000_u64) {
+    for id in 0..full_size(200_000, 2_000_000_u64) {
         assert!(a.spend(id, 1).is_ok());
         if id % 1000 == 0 {
             hand.advance(Duration::from_secs(4));

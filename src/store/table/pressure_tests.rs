@@ -5,6 +5,7 @@ use super::epoch::pin;
 use super::migration::{FIRST_LOG2, MigrationGoal};
 use super::segment::Lookup;
 use super::{Change, Fingerprint, KeyRef, LimitTag, Rules, Seeds, StoreKey, Table};
+use crate::full_size::full_size;
 use crate::own_process::in_own_process;
 use crate::store::key::{LimitIndex, Stamp};
 use crate::store::{Absent, CellKey, Outdated, UpdateError};
@@ -164,7 +165,7 @@ fn migrations_free_what_they_retire() {
             let (slots, at_rest) = (bench.slots(), bench.bytes());
             let words: Vec<u64> = (0..keys).map(|id| bench.word(id)).collect();
             let mut most = 0;
-            for round in 0..300 {
+            for round in 0..full_size(100, 300) {
                 assert!(bench.migrate(round % SHARDS), "{keys} keys: nothing is held back");
                 most = most.max(bench.bytes());
             }

@@ -461,7 +461,7 @@ fn simulated() -> [Limit; 2] {
 
 /// The number of units: `TOLLGATE_LEASE_UNITS=1000000` for the long run.
 fn units() -> u64 {
-    std::env::var("TOLLGATE_LEASE_UNITS").map_or(20_000, |units| units.parse().unwrap())
+    std::env::var("TOLLGATE_LEASE_UNITS").map_or(10_000, |units| units.parse().unwrap())
 }
 
 #[test]

@@ -1,8 +1,4 @@
-//! A dropped limiter leaves no memory, whatever held memory back while it lived. This test is a binary of
-//! its own because it measures the whole process's memory.
-#![cfg(not(tollgate_loom))]
-
-mod support;
+//! A dropped limiter leaves no memory, whatever held memory back while it lived.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -10,10 +6,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use support::rules::{RuleCall, hooked, stop_point};
-use support::{full_size, hourly, limiter_with, sweep_all};
 use tollgate::clock::ManualClock;
 use tollgate::{IdFormat, Limiter, LimiterOptions, Limits};
+
+use super::support::rules::{RuleCall, hooked, stop_point};
+use super::support::{full_size, hourly, in_own_process, limiter_with, sweep_all};
 
 /// Counts the allocated bytes.
 struct Counting;
@@ -210,8 +207,15 @@ fn use_by_threads(end_before: bool) {
 /// cases.
 const RECORDS_BYTES: isize = 2 * 2304;
 
+/// In a process of its own, because it measures the memory of the whole process.
 #[test]
 fn dropped_limiter_leaves_nothing() {
+    in_own_process(|| {
+        every_case_leaves_nothing();
+    });
+}
+
+fn every_case_leaves_nothing() {
     let other_user = OtherUser::new();
     let other_users_pin = || other_user.pinned();
     let (inserting, knowing) = (|| stalled_call(false), || stalled_call(true));
