@@ -33,8 +33,8 @@ use crate::limiter::reserve::ReserveError;
 pub enum ThrottleError<E> {
     /// The inner body or stream has failed.
     Inner(E),
-    /// The limit grants no place: the id is blocked, the table is full, or a reload has changed the limit's algorithm. The
-    /// bytes are not lost: the next poll asks again.
+    /// The limit grants no place: the id is blocked, the table is full, or a reload has changed the limit's algorithm or
+    /// made the limit shared. The bytes are not lost: the next poll asks again.
     Limit(ReserveError),
 }
 
