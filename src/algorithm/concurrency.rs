@@ -52,7 +52,11 @@ impl InFlight {
     /// The same, in the next epoch if the bucket has not counted any permit yet. Epochs begin with 1.
     pub(crate) fn counting(self, next_epoch: impl FnOnce() -> u64) -> InFlight {
         match self.epoch {
-            0 => InFlight { epoch: next_epoch() & InFlight::EPOCH_MASK, ..self },
+            // From 1 to the mask, also after as many calls: 0 says that nothing is counted.
+            0 => {
+                let epoch = next_epoch().wrapping_sub(1) % InFlight::EPOCH_MASK + 1;
+                InFlight { epoch, ..self }
+            }
             _ => self,
         }
     }
@@ -181,5 +185,20 @@ impl BuiltIn for Concurrency {
     #[cfg(feature = "http")]
     fn next_unit_ns(&self, decision: &Decision) -> u64 {
         decision.left_and_reset_ns().1
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// A bucket of epoch 0 would begin another one at its next permit, and forget who has those that are out.
+    #[test]
+    fn a_bucket_that_counts_has_an_epoch() {
+        for next in [1, 2, (1 << 37) - 1, 1 << 37, 1 << 38, u64::MAX] {
+            let counting = InFlight::from_word(0).counting(|| next);
+            assert!(counting.epoch > 0, "{next}");
+            assert_eq!(InFlight::from_word(counting.word()), counting, "{next}");
+        }
     }
 }

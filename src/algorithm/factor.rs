@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind};
 use crate::util::decimal::{self, Decimal};
+use crate::util::escape::quoted;
 
 /// A number by which a limit is divided for one caller, such as a factor for its role. 2 halves the limit, 0.5 doubles it,
 /// 1 changes nothing, and 0 means no limit.
@@ -90,10 +91,11 @@ impl FromStr for Factor {
 
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if the text is no decimal, is negative, or has more than six digits after the point.
+    /// [`Error::is_invalid_limit`] if the text is no decimal, is negative, has more than six digits after the point,
+    /// or is above 18446744073709.551615.
     fn from_str(text: &str) -> Result<Factor, Error> {
         Decimal::parse(text).map(Factor).map_err(|reason| {
-            Error::new(ErrorKind::Limit, format!("invalid factor {text:?}: {reason}"))
+            Error::new(ErrorKind::Limit, format!("invalid factor {}: {reason}", quoted(text, 64)))
         })
     }
 }
@@ -103,7 +105,8 @@ impl TryFrom<f64> for Factor {
 
     /// # Errors
     ///
-    /// [`Error::is_invalid_limit`] if the number is negative, not finite, or has more than six digits after the point.
+    /// [`Error::is_invalid_limit`] if the number is negative, not finite, has more than six digits after the point,
+    /// or is above 18446744073709.551615.
     fn try_from(number: f64) -> Result<Factor, Error> {
         Decimal::from_f64(number).map(Factor).map_err(|reason| {
             Error::new(ErrorKind::Limit, format!("invalid factor {number}: {reason}"))

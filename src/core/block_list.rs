@@ -87,7 +87,7 @@ fn position(blocks: &[Arc<Block>], key: KeyRef<'_>) -> Result<usize, usize> {
 impl BlockList {
     /// Makes a list of at most `max` blocks.
     pub(crate) fn new(max: usize) -> BlockList {
-        /// The average number of blocks in a bin of a full list.
+        /// The most blocks that a bin of a full list has on average, as far as `MAX_BINS` allows it.
         const BLOCKS_PER_BIN: usize = 64;
         const MIN_BINS: usize = 1 << 10;
         const MAX_BINS: usize = 1 << 16;
@@ -210,11 +210,11 @@ impl BlockList {
                 let guard = pin();
                 let found = self.bins.get(bin, &guard);
                 let listed = found.map_or(&[][..], Bin::blocks);
-                let new: Vec<_> = current(listed, now_ns).collect();
-                let ended = listed.len() - new.len();
+                let ended = listed.iter().filter(|block| block.is_over(now_ns)).count();
                 if ended == 0 {
                     break;
                 }
+                let new: Vec<_> = current(listed, now_ns).collect();
                 if self.replace(&guard, bin, found, new) {
                     coverage::hit(Race::EndedBlocksDropped);
                     self.release(ended);

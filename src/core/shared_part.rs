@@ -11,7 +11,7 @@ use crate::observe::shared::StoreCounters;
 
 /// The part of a limiter for the limits that nodes share. A limiter without a store has none.
 pub(crate) trait SharedPart: Any + Send + Sync {
-    /// Drops what is over of at most `cells` of its words.
+    /// Looks at up to `cells` of its words, and drops those whose time is over.
     fn sweep(&self, cells: usize, now_ns: u64, view: LimitsView<'_>);
 
     /// Frees the memory that no reader reads any more, after a whole sweep.

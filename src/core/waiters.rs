@@ -12,7 +12,7 @@ use crate::store::key::KeyRef;
 use crate::util::lock::Mutex;
 use crate::util::sync::{FigureUsize, Ordering};
 
-/// A bucket of whichever limiter: a hash of the limiter and the key. If two buckets have the same one, a wake may go to a
+/// A bucket of any limiter: a hash of the limiter and the key. If two buckets have the same one, a wake may go to a
 /// caller of the other bucket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bucket(u64);
@@ -61,7 +61,7 @@ impl Bucket {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     bucket: Bucket,
-    /// The time of a stream's place, or that since when a batch waits.
+    /// For a stream the time of its place, for a batch the time at which its wait began.
     since_ns: u64,
     number: u64,
 }
@@ -75,10 +75,10 @@ static LISTS: [Mutex<List>; 64] = [const { Mutex::new(BTreeMap::new()) }; 64];
 static WAITING: FigureUsize = FigureUsize::new(0);
 static NEXT: FigureUsize = FigureUsize::new(0);
 
-/// Whether any caller waits, for whichever bucket.
+/// Whether any caller waits, for any bucket.
 #[inline]
 pub(crate) fn is_any() -> bool {
-    // Relaxed: who enters now looks again afterwards, or sleeps until its timer.
+    // Relaxed: a caller that enters now looks at its bucket afterwards; if it misses the change, its timer wakes it.
     WAITING.load(Ordering::Relaxed) > 0
 }
 
@@ -99,17 +99,12 @@ impl Entry {
             let number = NEXT.fetch_add(1, Ordering::Relaxed) as u64;
             Turn { bucket, since_ns, number }
         });
-        let mut list = turn.bucket.list().lock();
-        let replaced = match list.get_mut(&turn) {
-            Some(before) if before.will_wake(waker) => return,
-            _ => list.insert(turn, waker.clone()),
-        };
+        // A custom waker may do anything when it is cloned or dropped, so neither is done under the lock.
+        let new = waker.clone();
+        let replaced = turn.bucket.list().lock().insert(turn, new);
         if replaced.is_none() {
             WAITING.fetch_add(1, Ordering::Relaxed);
         }
-        // A custom waker may do anything when it is dropped.
-        drop(list);
-        drop(replaced);
     }
 
     /// Whether the caller was woken, and has not entered again.

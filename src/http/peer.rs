@@ -81,7 +81,7 @@ pub enum ClientError {
         /// The proxy.
         proxy: Peer,
     },
-    /// The field has more than 256 entries, all of trusted proxies.
+    /// None of the last 256 entries of the field, empty ones included, is the client's.
     TooManyHops,
     /// The field has fewer entries than there are [trusted hops](crate::http::ClientAddress::trusted_hops): the request
     /// has not passed all proxies.
@@ -130,7 +130,7 @@ impl fmt::Display for ClientError {
                 write!(f, "what the trusted proxy {proxy} says of its client is no address")
             }
             ClientError::TooManyHops => {
-                write!(f, "more than {HOPS_MAX} hops, all of trusted proxies")
+                write!(f, "none of the last {HOPS_MAX} entries of the field is the client's")
             }
             ClientError::TooFewHops { proxy, count, hops } => write!(
                 f,

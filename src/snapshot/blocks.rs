@@ -8,7 +8,7 @@ use crate::clock::MAX_NOW_NS;
 use crate::core::block_list::Block;
 use crate::core::state::LimiterState;
 use crate::limiter::blocks::REASON_MAX_BYTES;
-use crate::limits::{IdFormat, STRING_MAX_BYTES};
+use crate::limits::STRING_MAX_BYTES;
 use crate::store::key::{Key, KeyRef, LimitIndex};
 
 /// A block in a file.
@@ -109,11 +109,6 @@ pub(super) fn read<R: Read>(
 /// Returns the fault of a file with more than `max` blocks.
 pub(super) fn too_many(max: usize) -> FrameFault {
     FrameFault::Refused(format!("it has more blocks than max_blocks {max} allows"))
-}
-
-/// Returns the id format with this name, if this program has it.
-pub(super) fn format_by_name(name: &str) -> Option<IdFormat> {
-    name.parse().ok()
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) fn restore(
     let blocked: HashSet<u32> = blocks.iter().map(|block| block.limit).collect();
     let format_to_keep = |position: usize| {
         let has_blocks = blocked.contains(&(position as u32));
-        has_blocks.then(|| blocks::format_by_name(&items[position].format)).flatten()
+        has_blocks.then(|| items[position].format.parse().ok()).flatten()
     };
     let limits = limits.in_places_of(items.iter().map(|item| &*item.name), format_to_keep);
     let max_keys = options.max_keys;

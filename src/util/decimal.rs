@@ -21,7 +21,8 @@ impl Decimal {
     /// Parses `text`. The error says what is allowed, and does not repeat `text`.
     pub(crate) fn parse(text: &str) -> Result<Decimal, String> {
         if let Some(positive) = text.strip_prefix('-') {
-            let is_number = Decimal::parse(positive).is_ok();
+            // One sign at most: a recursion for each sign of a long text would overflow the stack.
+            let is_number = !positive.starts_with('-') && Decimal::parse(positive).is_ok();
             return Err(if is_number { "negative; at least 0 is allowed" } else { ALLOWED }.into());
         }
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -44,7 +45,7 @@ impl Decimal {
                 .and_then(|sum| sum.checked_mul(10))
                 .and_then(|sum| sum.checked_add(u64::from(digit - b'0')));
         }
-        let too_large = || format!("at most {} is allowed", u64::MAX / ONE);
+        let too_large = || format!("at most {} is allowed", Decimal { millionths: u64::MAX });
         millionths.map(|millionths| Decimal { millionths }).ok_or_else(too_large)
     }
 
@@ -109,8 +110,9 @@ mod tests {
         {
             assert_eq!(Decimal::parse(text), Err(ALLOWED.into()), "{text}");
         }
+        assert_eq!(Decimal::parse(&"-".repeat(1_000_000)), Err(ALLOWED.into()));
         assert_eq!(Decimal::parse("-1.5"), Err("negative; at least 0 is allowed".into()));
-        let large = "at most 18446744073709 is allowed".to_string();
+        let large = "at most 18446744073709.551615 is allowed".to_string();
         assert_eq!(Decimal::parse("18446744073709.551616"), Err(large.clone()));
         assert_eq!(Decimal::from_f64(1e300), Err(large));
         for number in [f64::NAN, f64::INFINITY, 1.0 / 3.0] {

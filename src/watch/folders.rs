@@ -34,9 +34,9 @@ impl Folders {
         Ok(Folders { events: notify::recommended_watcher(on_event)?, watched: BTreeMap::new() })
     }
 
-    /// Watches the folders that lead to the files now, and no others. Returns whether a subscription has begun. A folder that
-    /// fails is tried again at the next call.
-    pub(super) fn follow(&mut self, files: &[PathBuf]) -> Result<bool, String> {
+    /// Watches the folders that lead to the files now, and no others. Returns whether a subscription has begun, and the fault of
+    /// a folder that failed. Such a folder is tried again at the next call.
+    pub(super) fn follow(&mut self, files: &[PathBuf]) -> (bool, Option<String>) {
         let mut has_begun = false;
         let mut wanted = BTreeMap::new();
         for folder in files.iter().flat_map(|file| folders_of(file)) {
@@ -52,7 +52,7 @@ impl Folders {
             }
             stays
         });
-        let mut failed = Ok(());
+        let mut failed = None;
         for (folder, identity) in wanted {
             if self.watched.contains_key(&folder) {
                 continue;
@@ -64,11 +64,11 @@ impl Folders {
                 }
                 Err(error) => {
                     let folder = folder.display().to_string();
-                    failed = Err(format!("{}: {error}", Escaped(&folder)));
+                    failed = Some(format!("{}: {error}", Escaped(&folder)));
                 }
             }
         }
-        failed.map(|()| has_begun)
+        (has_begun, failed)
     }
 }
 
@@ -86,17 +86,24 @@ fn is_change(kind: EventKind) -> bool {
 fn folders_of(path: &Path) -> Vec<PathBuf> {
     let Ok(path) = path::absolute(path) else { return Vec::new() };
     let mut folders = Vec::new();
-    for (up, part) in path.ancestors().enumerate() {
-        let is_link = fs::symlink_metadata(part).is_ok_and(|metadata| metadata.is_symlink());
-        if up == 0 || is_link {
-            folders.extend(part.parent().and_then(|parent| fs::canonicalize(parent).ok()));
+    // The path, and what its links lead to.
+    let (mut paths, mut links) = (vec![path], 0);
+    while let Some(path) = paths.pop() {
+        for (up, part) in path.ancestors().enumerate() {
+            let to = fs::read_link(part).ok();
+            let Some(parent) = part.parent().filter(|_| up == 0 || to.is_some()) else { continue };
+            folders.extend(fs::canonicalize(parent));
+            if let Some(to) = to.filter(|_| links < MAX_LINKS) {
+                links += 1;
+                paths.push(parent.join(to));
+            }
         }
-    }
-    if let Ok(file) = fs::canonicalize(&path) {
-        folders.extend(file.parent().map(Path::to_owned));
     }
     folders
 }
+
+/// The most links of one path that are followed: as many as Linux follows.
+const MAX_LINKS: usize = 40;
 
 fn identity(folder: &Path) -> FolderIdentity {
     let found = Identity::at(folder);

@@ -80,15 +80,15 @@ impl Monitor {
         if !self.options.events {
             return false;
         }
-        let followed = (|| {
-            let folders = match &mut self.folders {
-                Some(folders) => folders,
-                none => none.insert(Folders::new(stop.clone()).map_err(|error| error.to_string())?),
-            };
-            folders.follow(self.files.paths())
-        })();
-        let has_begun = followed.as_ref().is_ok_and(|it| *it);
-        self.record.note_events(followed.err());
+        if self.folders.is_none() {
+            match Folders::new(stop.clone()) {
+                Ok(folders) => self.folders = Some(folders),
+                Err(error) => self.record.note_events(Some(error.to_string())),
+            }
+        }
+        let Some(folders) = &mut self.folders else { return false };
+        let (has_begun, failed) = folders.follow(self.files.paths());
+        self.record.note_events(failed);
         has_begun
     }
 

@@ -73,6 +73,10 @@ fn unwritable_lines_are_no_address() {
         let found = clients.find_by(Some(proxy), |_| [b"6.6.6.6", last]);
         assert_eq!(found, Err(ClientError::NoAddress { proxy }), "{last:?}");
     }
+    // Its entries are counted.
+    let two = clients.clone().trusted_hops(2).unwrap();
+    let lines = [&b"6.6.6.6"[..], b"\x7f, 203.0.113.5, 10.0.0.2"];
+    assert_eq!(two.find_by(Some(proxy), |_| lines), Ok(ip("203.0.113.5")));
     let many = clients.find_by(Some(proxy), |_| vec!["10.0.0.9"; 40_000]);
     assert_eq!(many, Err(ClientError::TooManyHops));
 }

@@ -66,6 +66,7 @@ fn hops_count_entries_from_the_right() {
         )
     };
     let no_address = "what the trusted proxy 10.0.0.1 says of its client is no address";
+    let no_other = "what the trusted proxy 10.0.0.2 says of its client is no address";
     let nobody = "the trusted proxy 10.0.0.1 does not say whom it forwards for";
     let (two, three) = (too_few(1, 2), too_few(2, 3));
     let table: &[(&str, u8, &[&str], &str)] = &[
@@ -82,6 +83,7 @@ fn hops_count_entries_from_the_right() {
         ("past a proxy, empty elements", 2, &[",, 203.0.113.5 ,"], &two),
         ("past one of three", 3, &["203.0.113.5, 10.0.0.2"], &three),
         ("nonsense at the place", 1, &["203.0.113.5, unknown"], no_address),
+        ("nonsense of another proxy", 2, &["unknown, 10.0.0.2"], no_other),
         ("no field", 1, &[], nobody),
         ("an empty field", 2, &[" , "], nobody),
     ];

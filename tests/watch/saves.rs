@@ -134,6 +134,30 @@ fn by_a_link_on_the_way() {
     site.until_burst(&watcher, 3);
 }
 
+/// A link leads to a link in another folder, which is replaced.
+#[cfg(unix)]
+#[test]
+fn by_a_link_behind_a_link() {
+    use std::os::unix::fs::symlink;
+
+    let site = Site::new();
+    for (folder, burst) in [("one", 1), ("two", 2)] {
+        fs::create_dir(site.path(folder)).unwrap();
+        fs::write(site.path(folder).join("limits.yml"), text(burst)).unwrap();
+    }
+    fs::create_dir(site.path("between")).unwrap();
+    let between = site.path("between").join("limits.yml");
+    symlink("../one/limits.yml", &between).unwrap();
+    fs::remove_file(site.file()).unwrap();
+    symlink("between/limits.yml", site.file()).unwrap();
+    let watcher = site.watch(WatchOptions::default().settle(millis(5)).poll(NEVER));
+    symlink("../two/limits.yml", site.path("between").join("next")).unwrap();
+    fs::rename(site.path("between").join("next"), &between).unwrap();
+    site.until_burst(&watcher, 2);
+    fs::write(site.path("two").join("limits.yml"), text(3)).unwrap();
+    site.until_burst(&watcher, 3);
+}
+
 /// The watcher compares contents, so it finds a save that leaves the file's length and modification time as they were.
 #[test]
 fn with_the_time_of_before() {

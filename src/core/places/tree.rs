@@ -1,6 +1,6 @@
 //! Keeps the vacant places of one bucket in a tree, of which each version shares most nodes with the one before.
 //!
-//! The tree is a treap: its places are in the order of their ends, and each node's place has a higher rank than those beneath. The
+//! The tree is a treap: its places are in the order of their ends, and each node's place has no lower rank than those beneath. The
 //! rank is a hash of the end, so the depth is about logarithmic, and a change copies the nodes of one path. A herd of batches leaves
 //! a free time in front of each place, most of them too short for any call: each node has the longest place beneath it.
 

@@ -112,6 +112,9 @@ impl ClientAddress {
             }
             count += 1;
             if self.hops.is_some_and(|hops| count < usize::from(hops.get())) {
+                if let Some(address) = parse(entry) {
+                    proxy = address.to_canonical().into();
+                }
                 continue;
             }
             let address = parse(entry).ok_or(ClientError::NoAddress { proxy })?.to_canonical();

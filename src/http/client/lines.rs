@@ -9,9 +9,6 @@ use super::chain::X_FORWARDED_FOR;
 use super::{ClientAddress, Forwarding};
 use crate::http::{ClientError, Peer};
 
-/// Replaces a line that is no valid field value. It is no address, so that reading it is an error.
-const NO_ADDRESS: HeaderValue = HeaderValue::from_static("-");
-
 impl ClientAddress {
     /// Finds the address by which a client is limited, like [`find`](ClientAddress::find), for a framework with header
     /// types of its own. `lines` returns the values of all lines of the field with the given name, in their order. It is
@@ -54,8 +51,10 @@ impl ClientAddress {
             let name = self.field();
             for line in lines(name.as_str()) {
                 // The rightmost line counts. If one were left out, a line that the client wrote could take its place.
-                let value = HeaderValue::from_bytes(line.as_ref()).unwrap_or(NO_ADDRESS);
-                headers.try_append(&name, value).map_err(|_| ClientError::TooManyHops)?;
+                // Does not fail: a map limits the number of its names, and here is one.
+                headers
+                    .try_append(&name, valid(line.as_ref()))
+                    .map_err(|_| ClientError::TooManyHops)?;
             }
         }
         self.find(peer, &headers)
@@ -76,4 +75,14 @@ impl ClientAddress {
             Forwarding::Header(name) => name.clone(),
         }
     }
+}
+/// Returns the line, with a `-`, which no address has, for each byte that a field value cannot have. Its commas stay, because
+/// [`trusted_hops`](ClientAddress::trusted_hops) counts entries.
+fn valid(line: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(line).unwrap_or_else(|_| {
+        let valid =
+            |&byte: &u8| if byte == b'\t' || (byte >= b' ' && byte != 0x7f) { byte } else { b'-' };
+        let line: Vec<u8> = line.iter().map(valid).collect();
+        HeaderValue::from_bytes(&line).unwrap_or(HeaderValue::from_static("-"))
+    })
 }

@@ -86,14 +86,14 @@ impl<'a> Item<'a> {
         self.decision.remaining().unwrap_or(0).min(self.policy.quota())
     }
 
-    /// Returns whether less than so many percent of the quota are left, or the same call would be denied.
+    /// Returns whether less than `percent` percent of the quota are left, or the same call would be denied.
     pub(super) fn is_near(&self, percent: u8) -> bool {
         let left = u128::from(self.remaining()) * 100;
         left < u128::from(self.policy.quota()) * u128::from(percent)
             || !self.decision.retry_in().is_zero()
     }
 
-    /// Returns the time until a call of a limit that allows this one finds more units.
+    /// Returns the time until the limit, which allowed this call, has more units.
     pub(super) fn more_in(&self) -> Duration {
         self.policy.rule.next_unit_in(&self.decision)
     }

@@ -45,7 +45,7 @@ pub struct Fields {
 pub(crate) enum Shown {
     #[default]
     Always,
-    /// Denials, and responses of which a limit has less than so many percent left.
+    /// Denials, and responses of which a limit has less left than this percentage.
     Near(u8),
     OnDenials,
 }

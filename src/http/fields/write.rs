@@ -51,11 +51,12 @@ fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
     value?.to_str().ok()
 }
 
-/// Returns the time of a field in milliseconds: whole seconds, or seconds with three decimals.
+/// Returns the time of a field in milliseconds: whole seconds, or seconds with decimals, of which three count.
 fn milliseconds_of(text: &str) -> Option<u64> {
-    let (seconds, ms) = text.split_once('.').unwrap_or((text, "0"));
+    let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let seconds: u64 = seconds.parse().ok()?;
-    Some(seconds.saturating_mul(1000).saturating_add(ms.parse().ok()?))
+    let ms: u64 = format!("{decimals:0<3}").get(..3)?.parse().ok()?;
+    Some(seconds.saturating_mul(1000).saturating_add(ms))
 }
 
 /// Replaces a field. Without a value it stays as it is.
@@ -275,4 +276,21 @@ fn decimal(time: Duration) -> Option<HeaderValue> {
         // Writing to a string does not fail.
         let _ = write!(text, "{}.{:03}", ms / 1000, ms % 1000);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_parts_of_a_second() {
+        for (text, ms) in
+            [("7", 7000), ("1.5", 1500), ("1.25", 1250), ("1.0005", 1000), ("0.001", 1)]
+        {
+            assert_eq!(milliseconds_of(text), Some(ms), "{text}");
+        }
+        for text in ["", "x", "1.x", "-1"] {
+            assert_eq!(milliseconds_of(text), None, "{text}");
+        }
+    }
 }

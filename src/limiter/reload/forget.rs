@@ -21,7 +21,7 @@ pub(super) struct Closed {
 
 impl Closed {
     /// Closes the limits that are lost by a reload to `new`. Until the end of the reload no caller gets a handle of them, so
-    /// what refuses the reload comes before.
+    /// the caller first makes every check that can refuse the reload without it.
     pub(super) fn new(inner: &LimiterState, now: &Generation, new: &Limits) -> Closed {
         let mut closed = Closed::default();
         for index in now.limits.lost_by(new) {
@@ -69,7 +69,7 @@ impl Closed {
     }
 }
 
-/// The most networks that keep their index without a limit that has them. Each has buckets, so a reload does not reach it
+/// The most networks that keep their index after a reload has removed their overrides. Each has buckets, so a reload does not reach it
 /// unless the limits give many thousand new networks again and again.
 const MAX_KEPT: usize = 1 << 20;
 
