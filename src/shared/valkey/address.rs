@@ -44,7 +44,7 @@ pub(super) async fn connect(
     client: &Client,
     within: Duration,
 ) -> Result<MultiplexedConnection, String> {
-    // The deadlines of calls are those of `with_connection`.
+    // The deadlines of calls are those of `Link::ask`.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     match timeout(within, client.get_multiplexed_async_connection_with_config(&config)).await {

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisFuture, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, ConnectionInfo, Value};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -214,8 +214,10 @@ impl Cluster {
         let like = self.seeds.first()?.get_connection_info();
         let client = client_at(like, host.into(), port).ok()?;
         let name = format!("{} at {}:{port}", self.name, shown(host, 80));
-        let link =
-            Arc::new(Link::new(Place::Known(client), name, &self.options, self.figures.clone()));
+        let place = Place::Known(client);
+        let mut link = Link::new(place, name, &self.options, self.figures.clone());
+        link.is_followed = true;
+        let link = Arc::new(link);
         let by = link.clone();
         let connecting = Handle::current().spawn(async move { by.keep_connected().await });
         Some(Arc::new(Node {
@@ -254,23 +256,17 @@ impl Cluster {
         let mut node = self.node_of(slot_of(key))?;
         let mut is_asking = false;
         for _ in 0..=MAX_REDIRECTS {
-            let sent = (&*self.figures, &node.link.script_sent);
-            let asked = node.link.with_connection(deadline, async |connection| match is_asking {
-                true => call.ask(Asking(connection), sent).await,
-                false => call.ask(connection, sent).await,
-            });
-            let refused = match asked.await {
-                Ok(answer) => return Ok(answer),
-                Err(refused) => refused,
-            };
-            let Some(redirect) = refused.redirect else {
-                if refused.error.is_undecided() {
-                    self.is_old.notify_one();
+            let Redirect { to, is_ask } = match node.link.ask(call, is_asking, deadline).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(redirect)) => redirect,
+                Err(error) => {
+                    if error.is_undecided() {
+                        self.is_old.notify_one();
+                    }
+                    return Err(error);
                 }
-                return Err(refused.error);
             };
-            is_asking = matches!(redirect, Redirect::Ask(_));
-            let (Redirect::Moved(to) | Redirect::Ask(to)) = redirect;
+            is_asking = is_ask;
             self.is_old.notify_one();
             let address = host_and_port(&to, &node.host);
             let Some(next) = address.and_then(|(host, port)| self.node_at(&host, port)) else {
@@ -412,35 +408,6 @@ fn host_of(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
-    }
-}
-
-/// A connection that says before each command that the node has sent it here: without that a node that is getting a slot
-/// refuses it. Both are sent as one, so that no other call comes between.
-struct Asking(MultiplexedConnection);
-
-impl ConnectionLike for Asking {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let mut both = redis::pipe();
-            both.cmd("ASKING").add_command(command.clone());
-            let answers = self.0.req_packed_commands(&both, 1, 1).await?;
-            let answer = answers.into_iter().next().unwrap_or(Value::Nil);
-            answer.extract_error()
-        })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        commands: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        self.0.req_packed_commands(commands, offset, count)
-    }
-
-    fn get_db(&self) -> i64 {
-        self.0.get_db()
     }
 }
 

@@ -19,13 +19,12 @@ pub(super) struct Failure {
     pub(super) redirect: Option<Redirect>,
 }
 
-/// The node of a cluster, as host and port, that another node names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Redirect {
-    /// It has the slot.
-    Moved(String),
-    /// It gets the slot, and has the key already.
-    Ask(String),
+/// The node of a cluster to which another node sends a call.
+pub(super) struct Redirect {
+    /// Its host and port.
+    pub(super) to: String,
+    /// Whether it gets the slot, and has the key already. Else it has the slot.
+    pub(super) is_ask: bool,
 }
 
 impl Failure {
@@ -91,12 +90,8 @@ pub(super) fn failure(error: &RedisError) -> Failure {
         false => format!("{help}: {code}{said}"),
     };
     let is_of_key = matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT"));
-    let to = error.redirect_node().map(|(to, _)| to.to_owned());
-    let redirect = match error.code() {
-        Some("MOVED") => to.map(Redirect::Moved),
-        Some("ASK") => to.map(Redirect::Ask),
-        _ => None,
-    };
+    let is_ask = error.code() == Some("ASK");
+    let redirect = error.redirect_node().map(|(to, _)| Redirect { to: to.into(), is_ask });
     // From a replica a new connection may lead to the primary.
     let is_lost = !is_answer || error.code() == Some("READONLY");
     Failure { text, is_answer, is_of_key, is_lost, redirect }

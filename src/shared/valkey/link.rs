@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::RedisError;
 use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::CHANGED_WITHIN;
 use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, overload, store_error};
+use super::script::ScriptCall;
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
@@ -53,7 +54,9 @@ pub(super) struct Link {
     state: Mutex<State>,
     pub(super) entrance: Entrance,
     /// When the text of a script was last sent to the server.
-    pub(super) script_sent: Mutex<Option<Instant>>,
+    script_sent: Mutex<Option<Instant>>,
+    /// Whether the caller sends a call on to the node that the server names: it does in a cluster.
+    pub(super) is_followed: bool,
     /// Tells the thread that the connection is gone.
     lost: Notify,
     /// Tells the thread that a call had no answer in time.
@@ -62,25 +65,6 @@ pub(super) struct Link {
     attempted: Notify,
     /// Those of all servers of the store.
     figures: Arc<StoreFigures>,
-}
-
-/// A call that the server has not decided.
-pub(super) struct Refused {
-    pub(super) error: Error,
-    /// Where the cluster's node sends the call.
-    pub(super) redirect: Option<Redirect>,
-}
-
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
-        refused.error
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused { error, redirect: None }
-    }
 }
 
 #[derive(Default)]
@@ -160,6 +144,7 @@ impl Link {
             state: Mutex::default(),
             entrance: Entrance::new(options),
             script_sent: Mutex::default(),
+            is_followed: false,
             lost: Notify::new(),
             late: Notify::new(),
             attempted: Notify::new(),
@@ -202,28 +187,31 @@ impl Link {
         self.entrance.place(until, || !self.is_behind()).await
     }
 
-    /// Calls `call` with the connection, until the deadline of an answer.
-    pub(super) async fn with_connection<T>(
+    /// Asks a script, and waits for the answer until the deadline. `is_asking`: another node has sent the call here, and this one
+    /// gets the slot. Returns the [`Redirect`] of a node if it [is followed](Self::is_followed): the script has not run.
+    pub(super) async fn ask(
         &self,
+        call: &ScriptCall<'_>,
+        is_asking: bool,
         deadline: Instant,
-        call: impl AsyncFnOnce(MultiplexedConnection) -> Result<T, RedisError>,
-    ) -> Result<T, Refused> {
+    ) -> Result<Result<Value, Redirect>, Error> {
         let began = Instant::now();
         if began >= deadline {
             self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), None);
-            return Err(overload(&self.figures, &self.name, TOO_LATE).into());
+            return Err(overload(&self.figures, &self.name, TOO_LATE));
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
         let before = self.entrance.gate.answers();
-        let mut call = pin!(call(connection));
+        let sent = (&*self.figures, &self.script_sent);
+        let mut call = pin!(call.ask(connection, is_asking, sent));
         let waited = answer_until(deadline, call.as_mut()).await;
         match waited {
             Waited::Answer(Ok(answer)) => {
                 self.note_answer(began);
-                return Ok(answer);
+                return Ok(Ok(answer));
             }
-            Waited::Answer(Err(error)) => return Err(self.failed(&error, (began, made))),
+            Waited::Answer(Err(error)) => return self.failed(&error, (began, made)).map(Err),
             Waited::Late | Waited::LateHere(_) => {}
         }
         let within = deadline - began;
@@ -253,33 +241,35 @@ impl Link {
         self.figures.count_error(fault);
         let error = self.error(ErrorKind::StoreLate, &text);
         self.figures.note_error(&error);
-        Err(error.into())
+        Err(error)
     }
 
-    /// Notes that the server has refused a call, or that its connection was lost.
+    /// Notes that the server has refused a call, or that its connection was lost. A redirect that is followed is no error.
     #[cold]
-    fn failed(&self, error: &RedisError, (began, made): (Instant, u64)) -> Refused {
+    fn failed(&self, error: &RedisError, (began, made): (Instant, u64)) -> Result<Redirect, Error> {
         let failed = failure(error);
-        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
-        let error = self.error(kind, &failed.text);
-        if failed.redirect.is_none() {
-            self.figures.note_error(&error);
-        }
-        match failed.redirect {
-            // A caller that does not follow it counts it.
-            Some(_) => {}
-            None if failed.is_of_key => self.figures.count_unusable(failed.fault(), &error),
-            None => self.figures.count_error(failed.fault()),
-        }
         if failed.is_answer {
             self.note_answer(began);
+        }
+        if self.is_followed
+            && let Some(redirect) = failed.redirect
+        {
+            return Ok(redirect);
+        }
+        let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
+        let error = self.error(kind, &failed.text);
+        if failed.is_of_key {
+            self.figures.count_unusable(failed.fault(), &error);
+        } else {
+            self.figures.count_error(failed.fault());
+            self.figures.note_error(&error);
         }
         if failed.is_lost {
             // A replica answers, and a new connection may lead to the primary.
             let why = if failed.is_answer { &failed.text } else { LOST };
             self.reconnect(made, why.into());
         }
-        Refused { error, redirect: failed.redirect }
+        Err(error)
     }
 
     /// Waits until the first attempt to connect has ended, at most for as long as it may take: a program that has just
@@ -404,6 +394,7 @@ pub(super) fn with_jitter(time: Duration) -> Duration {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+    use crate::shared::valkey::script::Scripts;
 
     /// An answer that took longer than a spend may says nothing about how many the server can give in time.
     #[test]
@@ -428,7 +419,7 @@ mod tests {
         let lost = RedisError::from((redis::ErrorKind::Io, "planted"));
         let oom = redis::make_extension_error("OOM".into(), None);
         for (error, answers) in [(lost, 0), (oom, 1)] {
-            link.failed(&error, (Instant::now(), 0));
+            assert!(link.failed(&error, (Instant::now(), 0)).is_err());
             assert_eq!(link.entrance.gate.answers(), answers, "{error}");
             assert_eq!(link.state.lock().answered_at.is_some(), answers > 0, "{error}");
         }
@@ -444,8 +435,10 @@ mod tests {
         let crowd: Vec<_> = (0..20).filter_map(pass).collect();
         assert_eq!(crowd.len(), 20);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let asked = link.with_connection(Instant::now(), async |_| Ok(()));
-        assert!(runtime.block_on(asked).is_err_and(|refused| refused.error.is_unsent()));
+        let scripts = Scripts::new();
+        let call = scripts.charge(&[]);
+        let asked = link.ask(&call, false, Instant::now());
+        assert!(runtime.block_on(asked).is_err_and(|error| error.is_unsent()));
         drop(crowd);
         assert_eq!((0..1_000).filter_map(pass).collect::<Vec<_>>().len(), 15);
     }

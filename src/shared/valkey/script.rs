@@ -1,6 +1,6 @@
 //! The scripts and their arguments.
 
-use redis::aio::ConnectionLike;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Arg, Cmd, RedisResult, Script, ServerErrorKind, Value};
 
 use smallvec::{SmallVec, smallvec};
@@ -67,15 +67,16 @@ impl<'s> ScriptCall<'s> {
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
     /// other call can come between. Of many first calls one sends it, and the others ask again by the hash. `sent`: when
-    /// a text was last sent to the server.
+    /// a text was last sent to the server. `is_asking`: another node has sent the call here.
     pub(super) async fn ask(
         &self,
-        mut connection: impl ConnectionLike,
+        mut connection: MultiplexedConnection,
+        is_asking: bool,
         (figures, sent): (&StoreFigures, &Mutex<Option<Instant>>),
     ) -> RedisResult<Value> {
         loop {
             let asked_at = Instant::now();
-            match self.command.query_async(&mut connection).await {
+            match send(&self.command, &mut connection, is_asking).await {
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {}
                 answer => return answer,
             }
@@ -90,7 +91,7 @@ impl<'s> ScriptCall<'s> {
             };
             if is_first {
                 figures.count_script_sent();
-                return self.with_text().query_async(&mut connection).await;
+                return send(&self.with_text(), &mut connection, is_asking).await;
             }
         }
     }
@@ -107,6 +108,23 @@ impl<'s> ScriptCall<'s> {
         }
         command
     }
+}
+
+/// Sends a command. `is_asking`: behind one that says that another node has sent it here: without that a node that is getting a
+/// slot refuses it. Both are sent as one, so that no other call comes between.
+async fn send(
+    command: &Cmd,
+    connection: &mut MultiplexedConnection,
+    is_asking: bool,
+) -> RedisResult<Value> {
+    if !is_asking {
+        return command.query_async(connection).await;
+    }
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    // The error of a whole pipeline would not say where the slot is.
+    let answers = connection.req_packed_commands(&both, 1, 1).await?;
+    answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
 }
 
 impl Scripts {

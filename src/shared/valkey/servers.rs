@@ -10,7 +10,7 @@ use super::address::client_of;
 use super::cluster::Cluster;
 use super::entrance::{PLACE_WITHIN, PlaceOfReturn};
 use super::fault::{overload, store_error};
-use super::link::{Link, Refused};
+use super::link::Link;
 use super::script::ScriptCall;
 use super::sentinel::{Place, Sentinels};
 use super::slots::slot_of;
@@ -118,15 +118,9 @@ impl Servers {
     ) -> Result<Value, Error> {
         match &self.kind {
             Kind::One(link) => {
-                let sent = (&*self.figures, &link.script_sent);
-                let asked = link.with_connection(deadline, async |to| call.ask(to, sent).await);
-                let asked = asked.await;
-                // One server follows none: the address should be that of a cluster.
-                if let Err(Refused { redirect: Some(_), error }) = &asked {
-                    self.figures.count_error(StoreFault::Refused);
-                    self.figures.note_error(error);
-                }
-                Ok(asked?)
+                let asked = link.ask(call, false, deadline).await?;
+                // A redirect of one server is not followed, and is an error already.
+                asked.map_err(|_| self.unknown_answer())
             }
             Kind::Cluster(cluster) => Box::pin(cluster.ask(key, call, deadline)).await,
         }
