@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -36,7 +36,6 @@ use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::StoreFigures;
-use crate::util::lock::Mutex;
 use script::Scripts;
 use servers::Servers;
 
@@ -51,8 +50,8 @@ pub(crate) struct ValkeyStore {
     asker: Asker,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
+    /// The thread ends with this value, which has no clone.
     tasks: mpsc::UnboundedSender<Task>,
-    end: Arc<Notify>,
 }
 
 impl ValkeyStore {
@@ -64,36 +63,33 @@ impl ValkeyStore {
     fn with_scripts(options: &StoreOptions, scripts: Scripts) -> Result<ValkeyStore, Error> {
         let servers = Arc::new(Servers::new(options)?);
         let failed = |error| Error::from_io("the thread tollgate-store cannot be started", error);
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (tasks, mut received) = mpsc::unbounded_channel::<Task>();
-        let end = Arc::new(Notify::new());
-        let (by, ended) = (servers.clone(), end.clone());
-        // The channel wakes a thread that sleeps; a runtime makes a system call for each task.
-        runtime.spawn(async move {
-            while let Some(task) = received.recv().await {
-                tokio::spawn(task);
-            }
-        });
-        // A runtime must not be dropped by a caller that is in another one, as a thread that does not start would do.
-        let runtime = Arc::new(Mutex::new(Some(runtime)));
-        let by_thread = runtime.clone();
+        let (tell_fault, fault) = std::sync::mpsc::channel();
+        let by = servers.clone();
         let run = move || {
-            let Some(runtime) = by_thread.lock().take() else { return };
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell_fault.send(error)),
+            };
+            drop(tell_fault);
             runtime.block_on(async {
+                // The channel wakes a thread that sleeps; a runtime makes a system call for each task.
+                let all_received = tokio::spawn(async move {
+                    while let Some(task) = received.recv().await {
+                        tokio::spawn(task);
+                    }
+                });
                 tokio::select! {
                     () = by.keep_connected() => {}
-                    () = ended.notified() => {}
+                    _ = all_received => {}
                 }
             });
             // Does not wait for a name lookup that is still running.
             runtime.shutdown_background();
         };
-        let started = std::thread::Builder::new().name("tollgate-store".into()).spawn(run);
-        if let Err(error) = started {
-            if let Some(runtime) = runtime.lock().take() {
-                runtime.shutdown_background();
-            }
+        std::thread::Builder::new().name("tollgate-store".into()).spawn(run).map_err(failed)?;
+        // The thread has made its runtime when it drops the sender without a fault.
+        if let Ok(error) = fault.recv() {
             return Err(failed(error));
         }
         let asker = Asker { servers, scripts: Arc::new(scripts) };
@@ -102,14 +98,7 @@ impl ValkeyStore {
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             tasks,
-            end,
         })
-    }
-}
-
-impl Drop for ValkeyStore {
-    fn drop(&mut self) {
-        self.end.notify_one();
     }
 }
 
