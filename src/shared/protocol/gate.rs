@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::{SmallVec, smallvec};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{self, timeout, timeout_at};
 
 use crate::util::sync::{Figure, FigureUsize, Ordering};
 
@@ -51,7 +53,10 @@ const ROUNDS: usize = 2;
 /// The time since the number of returns has fallen after which as many returns as possible may be under way, if none waits for a place.
 const RETURNS_WHOLE_AFTER_US: u64 = 2_000_000;
 
-/// The calls to a store that are under way.
+/// The time between two attempts of a return to get a place.
+const ATTEMPT: Duration = Duration::from_millis(1);
+
+/// The calls to a server that are under way.
 pub(crate) struct Gate {
     hasher: RandomState,
     most: usize,
@@ -74,6 +79,10 @@ pub(crate) struct Gate {
     returns_answered: FigureUsize,
     /// Those that wait for a place.
     in_line: Calls,
+    /// Is held by the first of them: the others stand in line behind it.
+    line: Mutex<()>,
+    /// Tells the first one that a place may be free.
+    freed: Notify,
     /// The calls of each part of the ids.
     parts: Box<[Calls]>,
 }
@@ -129,6 +138,8 @@ impl Gate {
             returns_narrowed_us: Figure::new(0),
             returns_answered: FigureUsize::new(0),
             in_line: Calls::default(),
+            line: Mutex::default(),
+            freed: Notify::new(),
             parts: (0..PARTS).map(|_| Calls::default()).collect(),
         }
     }
@@ -156,14 +167,36 @@ impl Gate {
         Some(Passed { counts: smallvec![passed] })
     }
 
+    /// Waits for a place of a call that admits nothing; `None` if there was none in time. `is_open`: whether calls may begin.
+    pub(crate) async fn place(
+        self: &Arc<Gate>,
+        until: time::Instant,
+        is_open: impl Fn() -> bool,
+    ) -> Option<PassedReturn> {
+        let _in_line = self.stand_in_line();
+        let _first = timeout_at(until, self.line.lock()).await.ok()?;
+        loop {
+            if is_open()
+                && let Some(passed) = self.pass_return()
+            {
+                return Some(passed);
+            }
+            if time::Instant::now() >= until {
+                return None;
+            }
+            // The gate widens without a word.
+            let _ = timeout(ATTEMPT, self.freed.notified()).await;
+        }
+    }
+
     /// Counts a call that admits nothing, and waits for a place until the result is dropped.
-    pub(crate) fn stand_in_line(&self) -> InLine<'_> {
+    fn stand_in_line(&self) -> InLine<'_> {
         self.in_line.0.fetch_add(1, Ordering::Relaxed);
         InLine(self)
     }
 
     /// Lets a call in that admits nothing; `None` if too many are under way.
-    pub(crate) fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
+    fn pass_return(self: &Arc<Gate>) -> Option<PassedReturn> {
         let now_us = self.now_us();
         let whole_at_us = self.returns_narrowed_us.load(Ordering::Relaxed) + RETURNS_WHOLE_AFTER_US;
         let has_line = self.in_line.0.load(Ordering::Relaxed) > 1;
@@ -253,7 +286,7 @@ impl Gate {
 }
 
 /// A call that waits for a place.
-pub(crate) struct InLine<'g>(&'g Gate);
+struct InLine<'g>(&'g Gate);
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
@@ -282,6 +315,7 @@ impl PassedReturn {
 impl Drop for PassedReturn {
     fn drop(&mut self) {
         self.gate.returns.leave();
+        self.gate.freed.notify_one();
     }
 }
 

@@ -16,7 +16,6 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::{client_at, client_of, connect};
-use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, overload, store_error};
 use super::link::{FIRST_WAIT, LAST_WAIT, Link, TOO_LATE, with_jitter};
 use super::script::ScriptCall;
@@ -24,7 +23,7 @@ use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::gate::{Gate, Passed, PassedReturn};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::escape::shown;
 use crate::util::lock::Mutex;
@@ -46,7 +45,7 @@ pub(super) struct Cluster {
     seeds: Vec<Client>,
     state: Mutex<State>,
     /// Lets the first calls in, before there is a map.
-    first: Entrance,
+    first: Arc<Gate>,
     /// Tells the thread that the map may be old.
     is_old: Notify,
     /// Tells calls that an attempt to read the map has ended.
@@ -124,7 +123,7 @@ impl Cluster {
             options: options.clone(),
             seeds,
             state: Mutex::default(),
-            first: Entrance::new(options),
+            first: Arc::new(Gate::new(options.answers_within())),
             is_old: Notify::new(),
             attempted: Notify::new(),
             figures,
@@ -338,7 +337,7 @@ impl Cluster {
         was_denied: bool,
     ) -> Result<Option<Passed>, Error> {
         if self.is_first() {
-            return Ok(self.first.gate.pass(keys, was_denied));
+            return Ok(self.first.pass(keys, was_denied));
         }
         let mut nodes: SmallVec<[Arc<Node>; 1]> = SmallVec::new();
         // Each key, with the position of its node.
@@ -368,7 +367,7 @@ impl Cluster {
         &self,
         slot: u16,
         until: Instant,
-    ) -> Result<Option<PlaceOfReturn>, Error> {
+    ) -> Result<Option<PassedReturn>, Error> {
         if self.is_first() {
             return Ok(self.first.place(until, || true).await);
         }

@@ -16,13 +16,12 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
-use super::entrance::{Entrance, PlaceOfReturn};
 use super::fault::{Redirect, failure, overload, store_error};
 use super::script::ScriptCall;
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
-use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::gate::{Gate, Passed, PassedReturn};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 use crate::util::lock::Mutex;
 pub(super) use keep::{FIRST_WAIT, SILENT};
@@ -52,7 +51,7 @@ pub(super) struct Link {
     connect_timeout: Duration,
     answer_timeout: Duration,
     state: Mutex<State>,
-    pub(super) entrance: Entrance,
+    gate: Arc<Gate>,
     /// When the text of a script was last sent to the server.
     script_sent: Mutex<Option<Instant>>,
     /// Whether the caller sends a call on to the node that the server names: it does in a cluster.
@@ -142,7 +141,7 @@ impl Link {
             connect_timeout: options.connects_within(),
             answer_timeout: options.answers_within(),
             state: Mutex::default(),
-            entrance: Entrance::new(options),
+            gate: Arc::new(Gate::new(options.answers_within())),
             script_sent: Mutex::default(),
             is_followed: false,
             lost: Notify::new(),
@@ -173,7 +172,7 @@ impl Link {
         was_denied: bool,
     ) -> Result<Option<Passed>, Error> {
         self.check()?;
-        Ok(if self.is_behind() { None } else { self.entrance.gate.pass(keys, was_denied) })
+        Ok(if self.is_behind() { None } else { self.gate.pass(keys, was_denied) })
     }
 
     /// Whether no call begins before the server has come to those that are late. One that would be refused ends at once.
@@ -183,8 +182,8 @@ impl Link {
     }
 
     /// Waits for a place of a call that admits nothing; `None` if there was none in time.
-    pub(super) async fn place(&self, until: Instant) -> Option<PlaceOfReturn> {
-        self.entrance.place(until, || !self.is_behind()).await
+    pub(super) async fn place(&self, until: Instant) -> Option<PassedReturn> {
+        self.gate.place(until, || !self.is_behind()).await
     }
 
     /// Asks a script, and waits for the answer until the deadline. `is_asking`: another node has sent the call here, and this one
@@ -197,12 +196,12 @@ impl Link {
     ) -> Result<Result<Value, Redirect>, Error> {
         let began = Instant::now();
         if began >= deadline {
-            self.entrance.gate.note_late((deadline - self.answer_timeout).into_std(), None);
+            self.gate.note_late((deadline - self.answer_timeout).into_std(), None);
             return Err(overload(&self.figures, &self.name, TOO_LATE));
         }
         let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
         self.figures.count_call();
-        let before = self.entrance.gate.answers();
+        let before = self.gate.answers();
         let sent = (&*self.figures, &self.script_sent);
         let mut call = pin!(call.ask(connection, is_asking, sent));
         let waited = answer_until(deadline, call.as_mut()).await;
@@ -221,8 +220,8 @@ impl Link {
             self.late.notify_one();
             // Returns have longer, so one that is late says less about the number of calls.
             if within <= self.answer_timeout {
-                let answered = self.entrance.gate.answers().wrapping_sub(before);
-                self.entrance.gate.note_late(began.into_std(), Some(answered));
+                let answered = self.gate.answers().wrapping_sub(before);
+                self.gate.note_late(began.into_std(), Some(answered));
             }
         }
         let (fault, text) = match waited {
@@ -327,7 +326,7 @@ impl Link {
         let now = Instant::now();
         // A return may take longer.
         if now - began <= self.answer_timeout {
-            self.entrance.gate.note_answer();
+            self.gate.note_answer();
             self.state.lock().answered_at = Some(now);
         }
     }
@@ -404,9 +403,9 @@ mod tests {
         let place = Place::Known(redis::Client::open(url).unwrap());
         let link = Link::new(place, url.into(), &options, Arc::default());
         link.note_answer(Instant::now() - 2 * link.answer_timeout);
-        assert_eq!((link.entrance.gate.answers(), link.state.lock().answered_at), (0, None));
+        assert_eq!((link.gate.answers(), link.state.lock().answered_at), (0, None));
         link.note_answer(Instant::now());
-        assert_eq!(link.entrance.gate.answers(), 1);
+        assert_eq!(link.gate.answers(), 1);
         assert!(link.state.lock().answered_at.is_some());
     }
 
@@ -420,7 +419,7 @@ mod tests {
         let oom = redis::make_extension_error("OOM".into(), None);
         for (error, answers) in [(lost, 0), (oom, 1)] {
             assert!(link.failed(&error, (Instant::now(), 0)).is_err());
-            assert_eq!(link.entrance.gate.answers(), answers, "{error}");
+            assert_eq!(link.gate.answers(), answers, "{error}");
             assert_eq!(link.state.lock().answered_at.is_some(), answers > 0, "{error}");
         }
     }
@@ -431,7 +430,7 @@ mod tests {
         let url = "redis://127.0.0.1:1";
         let place = Place::Known(redis::Client::open(url).unwrap());
         let link = Link::new(place, url.into(), &StoreOptions::new(url).unwrap(), Arc::default());
-        let pass = |id: usize| link.entrance.gate.pass(std::iter::once(&*id.to_string()), false);
+        let pass = |id: usize| link.gate.pass(std::iter::once(&*id.to_string()), false);
         let crowd: Vec<_> = (0..20).filter_map(pass).collect();
         assert_eq!(crowd.len(), 20);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

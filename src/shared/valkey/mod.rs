@@ -9,7 +9,6 @@
 mod address;
 mod answer;
 mod cluster;
-mod entrance;
 mod fault;
 mod link;
 mod script;

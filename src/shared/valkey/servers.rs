@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::address::client_of;
 use super::cluster::Cluster;
-use super::entrance::{PLACE_WITHIN, PlaceOfReturn};
 use super::fault::{overload, store_error};
 use super::link::Link;
 use super::script::ScriptCall;
@@ -18,9 +17,11 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
 use crate::shared::protocol::StoreMember;
-use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::gate::{Passed, PassedReturn};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 
+/// The longest time for which a call that admits nothing waits for a place in a gate.
+pub(super) const PLACE_WITHIN: Duration = Duration::from_secs(5);
 const NOT_SENT: &str = "the call was not sent";
 
 /// The servers of a store.
@@ -95,7 +96,7 @@ impl Servers {
     }
 
     /// Waits for a place in the gate of the server that has a key, for a call of `called` that admits nothing.
-    pub(super) async fn place(&self, key: &str, called: Instant) -> Result<PlaceOfReturn, Error> {
+    pub(super) async fn place(&self, key: &str, called: Instant) -> Result<PassedReturn, Error> {
         let until = called + PLACE_WITHIN;
         let passed = match &self.kind {
             Kind::One(link) => link.place(until).await,

@@ -177,7 +177,7 @@ impl Link {
                 }
                 Waited::Answer(_) => {
                     if std::mem::take(&mut self.state.lock().late) > 0 {
-                        self.entrance.gate.note_caught_up();
+                        self.gate.note_caught_up();
                     }
                     return answered;
                 }

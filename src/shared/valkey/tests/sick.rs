@@ -12,9 +12,10 @@ use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limits::Limits;
 use crate::shared::protocol::change::{BucketChange, Step};
+use crate::shared::protocol::gate::PassedReturn;
 use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
-use crate::shared::valkey::entrance::{PLACE_WITHIN, PlaceOfReturn};
 use crate::shared::valkey::link::SILENT;
+use crate::shared::valkey::servers::PLACE_WITHIN;
 use crate::shared::valkey::{CHANGED_WITHIN, ValkeyStore, split};
 use crate::shared::{SharedLimit, block_on};
 use crate::util::sync::{Ordering, Switch};
@@ -341,7 +342,7 @@ fn steps_that_do_not_begin_blame_no_server() {
 }
 
 /// Takes all places of returns that are free at the server of a key.
-fn places_of_returns(store: &ValkeyStore, key: &str) -> Vec<PlaceOfReturn> {
+fn places_of_returns(store: &ValkeyStore, key: &str) -> Vec<PassedReturn> {
     let (asker, key) = (store.asker.clone(), key.to_owned());
     let asked = async move {
         let mut places = Vec::new();
