@@ -3,43 +3,30 @@
 use redis::Value;
 use smallvec::{SmallVec, smallvec};
 
-use super::servers::Servers;
-use crate::error::Error;
 use crate::shared::protocol::{Changed, Found};
 
 /// Reads the answer of a charge.
-pub(super) fn found(servers: &Servers, members: usize, value: Value) -> Result<Found, Error> {
-    let parts = match value {
-        Value::BulkString(text) => {
-            return found_plain(members, &text).ok_or_else(|| servers.unknown_answer());
-        }
+pub(super) fn found(members: usize, value: Value) -> Option<Found> {
+    let mut parts = match value {
+        Value::BulkString(text) => return found_plain(members, &text),
         Value::Array(parts) if [members + 3, 2 * members + 3].contains(&parts.len()) => parts,
-        _ => return Err(servers.unknown_answer()),
+        _ => return None,
     };
-    let read = |mut parts: Vec<Value>| {
-        let units = |value| match value {
-            Value::Int(units) => u64::try_from(units).ok(),
-            _ => None,
-        };
-        let mut leased = parts.drain(members + 3..).map(units).collect::<Option<SmallVec<_>>>()?;
-        leased.resize(members, 0);
-        let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
-        let denied = match parts[2] {
-            Value::Int(0) => None,
-            // A text is at fault, and the node finds it: no member has this position.
-            Value::Int(-1) => Some(usize::MAX),
-            Value::Int(position) => Some(usize::try_from(position).ok()?.checked_sub(1)?),
-            _ => return None,
-        };
-        Some(Found {
-            unix_ns: time(&parts[0], &parts[1])?,
-            denied,
-            texts,
-            leased,
-            times: Vec::new(),
-        })
+    let units = |value| match value {
+        Value::Int(units) => u64::try_from(units).ok(),
+        _ => None,
     };
-    read(parts).ok_or_else(|| servers.unknown_answer())
+    let mut leased = parts.drain(members + 3..).map(units).collect::<Option<SmallVec<_>>>()?;
+    leased.resize(members, 0);
+    let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
+    let denied = match parts[2] {
+        Value::Int(0) => None,
+        // A text is at fault, and the node finds it: no member has this position.
+        Value::Int(-1) => Some(usize::MAX),
+        Value::Int(position) => Some(usize::try_from(position).ok()?.checked_sub(1)?),
+        _ => return None,
+    };
+    Some(Found { unix_ns: time(&parts[0], &parts[1])?, denied, texts, leased, times: Vec::new() })
 }
 
 /// Reads the answer of the script for plain gcra buckets.
@@ -60,16 +47,13 @@ fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
 }
 
 /// Reads the answer of change.lua.
-pub(super) fn changed(servers: &Servers, changes: usize, value: Value) -> Result<Changed, Error> {
-    let mut parts = match value {
-        Value::Array(parts) if parts.len() == changes + 2 => parts,
-        _ => return Err(servers.unknown_answer()),
-    };
-    let texts = parts.drain(2..).map(text).collect::<Option<_>>();
-    let changed = time(&parts[0], &parts[1]).zip(texts);
-    changed
-        .map(|(unix_ns, texts)| Changed { unix_ns, texts })
-        .ok_or_else(|| servers.unknown_answer())
+pub(super) fn changed(changes: usize, value: Value) -> Option<Changed> {
+    let Value::Array(mut parts) = value else { return None };
+    if parts.len() != changes + 2 {
+        return None;
+    }
+    let texts = parts.drain(2..).map(text).collect::<Option<_>>()?;
+    Some(Changed { unix_ns: time(&parts[0], &parts[1])?, texts })
 }
 
 /// Reads a text of a bucket; the outer `None` is a value of another kind.

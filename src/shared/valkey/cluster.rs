@@ -316,10 +316,6 @@ impl Cluster {
         Some(node)
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Whether each node that has slots is connected.
     pub(super) fn is_connected(&self) -> bool {
         self.map().is_some_and(|map| map.nodes.iter().all(|node| node.link.is_connected()))

@@ -151,10 +151,6 @@ impl Link {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the connection, if there is one.
     pub(super) fn connection(&self) -> Option<MultiplexedConnection> {
         self.state.lock().connection.clone()

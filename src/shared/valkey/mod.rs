@@ -46,7 +46,7 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The servers of a store, and the thread that asks them. The thread ends when this value is dropped.
 pub(crate) struct ValkeyStore {
-    asker: Asker,
+    servers: Arc<Servers>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     /// The thread ends with this value, which has no clone.
@@ -60,7 +60,7 @@ impl ValkeyStore {
     }
 
     fn with_scripts(options: &StoreOptions, scripts: Scripts) -> Result<ValkeyStore, Error> {
-        let servers = Arc::new(Servers::new(options)?);
+        let servers = Arc::new(Servers::new(options, scripts)?);
         let failed = |error| Error::from_io("the thread tollgate-store cannot be started", error);
         let (tasks, mut received) = mpsc::unbounded_channel::<Task>();
         let (tell_fault, fault) = std::sync::mpsc::channel();
@@ -91,106 +91,12 @@ impl ValkeyStore {
         if let Ok(error) = fault.recv() {
             return Err(failed(error));
         }
-        let asker = Asker { servers, scripts: Arc::new(scripts) };
         Ok(ValkeyStore {
-            asker,
+            servers,
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
             tasks,
         })
-    }
-}
-
-/// The servers and the scripts. Clones ask the same servers.
-#[derive(Clone)]
-struct Asker {
-    servers: Arc<Servers>,
-    scripts: Arc<Scripts>,
-}
-
-impl Asker {
-    /// Charges a batch that admits nothing: it waits for a place, as a change.
-    async fn charge_return(
-        &self,
-        members: &[StoreMember],
-        called: Instant,
-    ) -> Result<Found, Error> {
-        let key = members.first().map_or("", |member| &member.key);
-        let passed = self.servers.place(key, called).await?;
-        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
-        passed.note_answer();
-        Ok(found)
-    }
-
-    /// Charges a batch, which has its places in the gates already. `within`: the least time for the answer.
-    async fn charge_now(
-        &self,
-        members: &[StoreMember],
-        called: Instant,
-        within: Duration,
-    ) -> Result<Found, Error> {
-        let deadline = self.servers.begin(called, within).await;
-        let sent = std::time::Instant::now();
-        match self.servers.is_split(members) {
-            false => {
-                let found = self.charge_in_slot(members, deadline).await?;
-                self.servers.note_time(sent, found.unix_ns);
-                Ok(found)
-            }
-            // In a box, like all that is for clusters: the future of a call to one server stays small.
-            true => Box::pin(split::charge(self, members, deadline)).await,
-        }
-    }
-
-    /// Charges a batch whose buckets are in one slot: by the quick script for plain gcra buckets if it fits the batch.
-    async fn charge_in_slot(
-        &self,
-        members: &[StoreMember],
-        deadline: Instant,
-    ) -> Result<Found, Error> {
-        let Asker { servers, scripts, .. } = self;
-        let key = members.first().map_or("", |member| &member.key);
-        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
-        answer::found(servers, members.len(), servers.ask(key, &call, deadline).await?)
-    }
-
-    /// Changes buckets. A change that spends has a place in the gate already; another one waits for it.
-    async fn change(&self, changes: &[BucketChange], called: Instant) -> Result<Changed, Error> {
-        if changes.iter().all(|change| change.step.spends()) {
-            return self.change_now(changes, called, Duration::ZERO).await;
-        }
-        let key = changes.first().map_or("", |change| &change.member.key);
-        let passed = self.servers.place(key, called).await?;
-        let changed = self.change_now(changes, Instant::now(), CHANGED_WITHIN).await?;
-        passed.note_answer();
-        Ok(changed)
-    }
-
-    /// `within`: the least time for the answer.
-    async fn change_now(
-        &self,
-        changes: &[BucketChange],
-        called: Instant,
-        within: Duration,
-    ) -> Result<Changed, Error> {
-        let servers = &self.servers;
-        let deadline = servers.begin(called, within).await;
-        if servers.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
-            return Err(servers.several_slots());
-        }
-        self.change_in_slot(changes, deadline).await
-    }
-
-    /// Changes buckets in one slot.
-    async fn change_in_slot(
-        &self,
-        changes: &[BucketChange],
-        deadline: Instant,
-    ) -> Result<Changed, Error> {
-        let Asker { servers, scripts, .. } = self;
-        let key = changes.first().map_or("", |change| &change.member.key);
-        let value = servers.ask(key, &scripts.change(changes), deadline).await?;
-        answer::changed(servers, changes.len(), value)
     }
 }
 
@@ -200,42 +106,42 @@ impl SharedStore for ValkeyStore {
         keys: &mut dyn Iterator<Item = &str>,
         was_denied: bool,
     ) -> Result<Passed, Error> {
-        self.asker.servers.admit(keys, was_denied)
+        self.servers.admit(keys, was_denied)
     }
 
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
-        let (asker, called) = (self.asker.clone(), Instant::now());
-        Box::pin(async move { asker.charge_now(&members, called, Duration::ZERO).await })
+        let (servers, called) = (self.servers.clone(), Instant::now());
+        Box::pin(async move { servers.charge_now(&members, called, Duration::ZERO).await })
     }
 
     fn charge_return(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
-        let (asker, called) = (self.asker.clone(), Instant::now());
-        Box::pin(async move { asker.charge_return(&members, called).await })
+        let (servers, called) = (self.servers.clone(), Instant::now());
+        Box::pin(async move { servers.charge_return(&members, called).await })
     }
 
     fn is_split(&self, members: &[StoreMember]) -> bool {
-        self.asker.servers.is_split(members)
+        self.servers.is_split(members)
     }
 
     fn is_connected(&self) -> bool {
-        self.asker.servers.is_connected()
+        self.servers.is_connected()
     }
 
     fn is_ready(&self, key: &str) -> bool {
-        self.asker.servers.is_ready(key)
+        self.servers.is_ready(key)
     }
 
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
-        let (asker, called) = (self.asker.clone(), Instant::now());
-        Box::pin(async move { asker.change(&changes, called).await })
+        let (servers, called) = (self.servers.clone(), Instant::now());
+        Box::pin(async move { servers.change(&changes, called).await })
     }
 
     fn warning(&self) -> Option<String> {
-        self.asker.servers.warning()
+        self.servers.warning()
     }
 
     fn figures(&self) -> Option<&StoreFigures> {
-        Some(self.asker.servers.figures())
+        Some(self.servers.figures())
     }
 
     #[cfg(feature = "boulder")]
@@ -255,6 +161,6 @@ impl SharedStore for ValkeyStore {
 
 impl fmt::Debug for ValkeyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.asker.servers.name())
+        f.write_str(&self.servers.name)
     }
 }

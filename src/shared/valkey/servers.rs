@@ -7,17 +7,20 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::address::client_of;
+use super::answer;
 use super::cluster::Cluster;
 use super::fault::{overload, store_error};
 use super::link::Link;
-use super::script::ScriptCall;
+use super::script::{ScriptCall, Scripts};
 use super::sentinel::{Place, Sentinels};
 use super::slots::slot_of;
+use super::{CHANGED_WITHIN, split};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
-use crate::shared::protocol::StoreMember;
+use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::{Passed, PassedReturn};
+use crate::shared::protocol::{Changed, Found, StoreMember};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 
 /// The longest time for which a call that admits nothing waits for a place in a gate.
@@ -27,6 +30,9 @@ const NOT_SENT: &str = "the call was not sent";
 /// The servers of a store.
 pub(super) struct Servers {
     kind: Kind,
+    /// The address, without secrets.
+    pub(super) name: String,
+    scripts: Scripts,
     answer_timeout: Duration,
     figures: Arc<StoreFigures>,
 }
@@ -38,29 +44,94 @@ enum Kind {
 }
 
 impl Servers {
-    pub(super) fn new(options: &StoreOptions) -> Result<Servers, Error> {
+    pub(super) fn new(options: &StoreOptions, scripts: Scripts) -> Result<Servers, Error> {
         // Without one, a connection by TLS would panic. An error says that the program has chosen one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (name, figures) = (options.shown_url(), Arc::new(StoreFigures::default()));
-        let place = match options.address() {
-            StoreAddress::Server(url) => Ok(Place::Known(client_of(&url, &name)?)),
+        let one =
+            |place| Kind::One(Box::new(Link::new(place, name.clone(), options, figures.clone())));
+        let kind = match options.address() {
+            StoreAddress::Server(url) => one(Place::Known(client_of(&url, &name)?)),
             StoreAddress::Sentinels { sentinels, service, server } => {
-                Ok(Place::BySentinels(Sentinels::new(&sentinels, service, &server, &name)?))
+                one(Place::BySentinels(Sentinels::new(&sentinels, service, &server, &name)?))
             }
-            StoreAddress::Cluster(urls) => Err(Cluster::new(&urls, options, figures.clone())?),
+            StoreAddress::Cluster(urls) => {
+                Kind::Cluster(Box::new(Cluster::new(&urls, options, figures.clone())?))
+            }
         };
-        let kind = match place {
-            Ok(place) => Kind::One(Box::new(Link::new(place, name, options, figures.clone()))),
-            Err(cluster) => Kind::Cluster(Box::new(cluster)),
-        };
-        Ok(Servers { kind, answer_timeout: options.answers_within(), figures })
+        Ok(Servers { kind, name, scripts, answer_timeout: options.answers_within(), figures })
     }
 
-    pub(super) fn name(&self) -> &str {
-        match &self.kind {
-            Kind::One(link) => link.name(),
-            Kind::Cluster(cluster) => cluster.name(),
+    /// Charges a batch that admits nothing: it waits for a place, as a change.
+    pub(super) async fn charge_return(
+        self: &Arc<Servers>,
+        members: &[StoreMember],
+        called: Instant,
+    ) -> Result<Found, Error> {
+        let key = members.first().map_or("", |member| &member.key);
+        let passed = self.place(key, called).await?;
+        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(found)
+    }
+
+    /// Charges a batch, which has its places in the gates already. `within`: the least time for the answer.
+    pub(super) async fn charge_now(
+        self: &Arc<Servers>,
+        members: &[StoreMember],
+        called: Instant,
+        within: Duration,
+    ) -> Result<Found, Error> {
+        let deadline = self.begin(called, within).await;
+        let sent = std::time::Instant::now();
+        match self.is_split(members) {
+            false => {
+                let found = self.charge_in_slot(members, deadline).await?;
+                self.note_time(sent, found.unix_ns);
+                Ok(found)
+            }
+            // In a box, like all that is for clusters: the future of a call to one server stays small.
+            true => Box::pin(split::charge(self, members, deadline)).await,
         }
+    }
+
+    /// Charges a batch whose buckets are in one slot: by the quick script for plain gcra buckets if it fits the batch.
+    pub(super) async fn charge_in_slot(
+        &self,
+        members: &[StoreMember],
+        deadline: Instant,
+    ) -> Result<Found, Error> {
+        let key = members.first().map_or("", |member| &member.key);
+        let scripts = &self.scripts;
+        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
+        let value = self.ask(key, &call, deadline).await?;
+        answer::found(members.len(), value).ok_or_else(|| self.unknown_answer())
+    }
+
+    /// Changes buckets. A change that spends has a place in the gate already; another one waits for it, and has longer for its
+    /// answer.
+    pub(super) async fn change(
+        &self,
+        changes: &[BucketChange],
+        called: Instant,
+    ) -> Result<Changed, Error> {
+        let key = changes.first().map_or("", |change| &change.member.key);
+        let (passed, deadline) = match changes.iter().all(|change| change.step.spends()) {
+            true => (None, self.begin(called, Duration::ZERO).await),
+            false => {
+                let passed = self.place(key, called).await?;
+                (Some(passed), self.begin(Instant::now(), CHANGED_WITHIN).await)
+            }
+        };
+        if self.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
+            let text =
+                "buckets in several slots of a cluster cannot be changed together: set a tag";
+            return Err(store_error(ErrorKind::Store, &self.name, text));
+        }
+        let value = self.ask(key, &self.scripts.change(changes), deadline).await?;
+        let changed = answer::changed(changes.len(), value).ok_or_else(|| self.unknown_answer())?;
+        passed.iter().for_each(PassedReturn::note_answer);
+        Ok(changed)
     }
 
     /// Connects, and connects again when a connection is lost. Never ends.
@@ -73,7 +144,7 @@ impl Servers {
 
     /// Returns the time until which a call of `called` may wait for answers, `within` at least. The first calls of a program wait
     /// for a connection before, which takes none of that time.
-    pub(super) async fn begin(&self, called: Instant, within: Duration) -> Instant {
+    async fn begin(&self, called: Instant, within: Duration) -> Instant {
         let has_waited = match &self.kind {
             Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
@@ -107,11 +178,11 @@ impl Servers {
 
     #[cold]
     pub(super) fn overload(&self, what: &str) -> Error {
-        overload(&self.figures, self.name(), what)
+        overload(&self.figures, &self.name, what)
     }
 
     /// Asks a script. `key`: one of its keys, which are all in the same slot.
-    pub(super) async fn ask(
+    async fn ask(
         &self,
         key: &str,
         call: &ScriptCall<'_>,
@@ -128,7 +199,7 @@ impl Servers {
     }
 
     /// Whether keys are in several slots of a cluster.
-    pub(super) fn are_in_several_slots<'k>(&self, keys: impl Iterator<Item = &'k str>) -> bool {
+    fn are_in_several_slots<'k>(&self, keys: impl Iterator<Item = &'k str>) -> bool {
         let mut slots = keys.map(slot_of);
         match self.kind {
             Kind::One(_) => false,
@@ -169,7 +240,7 @@ impl Servers {
     }
 
     /// Compares a server's time with this node's clock, if there is one server: several have different clocks.
-    pub(super) fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
+    fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
         if let Kind::One(_) = self.kind {
             self.figures.note_time(sent, unix_ns);
         }
@@ -179,13 +250,6 @@ impl Servers {
     pub(super) fn unknown_answer(&self) -> Error {
         self.figures.count_error(StoreFault::UnknownText);
         let text = "its answer is none that the script gives: is it Valkey or Redis?";
-        store_error(ErrorKind::Store, self.name(), text)
-    }
-
-    /// Makes the error of a change of buckets that no script can make together.
-    #[cold]
-    pub(super) fn several_slots(&self) -> Error {
-        let text = "buckets in several slots of a cluster cannot be changed together: set a tag";
-        store_error(ErrorKind::Store, self.name(), text)
+        store_error(ErrorKind::Store, &self.name, text)
     }
 }

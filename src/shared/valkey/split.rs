@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use smallvec::smallvec;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::Asker;
 use super::link::TOO_LATE;
+use super::servers::Servers;
 use super::slots::slot_of;
 use crate::error::Error;
 use crate::shared::protocol::change::{BucketChange, Step};
@@ -23,7 +23,6 @@ use crate::shared::protocol::{Found, SharedMode, StoreMember};
 
 /// The members of one slot.
 struct Part {
-    slot: u16,
     members: Arc<[StoreMember]>,
     /// Their positions in the batch.
     positions: Vec<usize>,
@@ -38,7 +37,7 @@ fn parts_of(members: &[StoreMember]) -> Vec<Part> {
     let part = |slot| {
         let positions: Vec<_> = (0..members.len()).filter(|&at| of_members[at] == slot).collect();
         let members = positions.iter().map(|&at| members[at].clone()).collect();
-        Part { slot, members, positions }
+        Part { members, positions }
     };
     slots.into_iter().map(part).collect()
 }
@@ -86,7 +85,7 @@ impl Merged {
 
 /// Charges a batch.
 pub(super) async fn charge(
-    asker: &Asker,
+    servers: &Arc<Servers>,
     members: &[StoreMember],
     deadline: Instant,
 ) -> Result<Found, Error> {
@@ -95,23 +94,23 @@ pub(super) async fn charge(
     let is_charged = |part: &Part| part.members.iter().any(|member| member.mode.is_charged());
     // Without a member that can deny only a failure ends the batch, and each part that is charged shows its texts then.
     if members.iter().any(|member| member.mode.can_deny()) || !parts.iter().all(is_charged) {
-        check(asker, &parts, &mut merged, deadline).await?;
+        check(servers, &parts, &mut merged, deadline).await?;
         if merged.0.denied.is_some() {
             return Ok(merged.0);
         }
     }
     let mut charged: Vec<(Arc<[StoreMember]>, Found)> = Vec::new();
     for part in parts.iter().filter(|part| is_charged(part)) {
-        let found = match charge_in_time(asker, part, deadline).await {
+        let found = match charge_in_time(servers, part, deadline).await {
             Ok(found) => found,
             Err(error) => {
-                give_back_in_time(asker, charged, deadline).await;
+                give_back_in_time(servers, charged, deadline).await;
                 return Err(error);
             }
         };
         merged.put(part, &found);
         if found.denied.is_some() {
-            give_back_in_time(asker, charged, deadline).await;
+            give_back_in_time(servers, charged, deadline).await;
             // The leases are among the charges that were given back.
             merged.0.leased.fill(0);
             return Ok(merged.0);
@@ -122,51 +121,40 @@ pub(super) async fn charge(
 }
 
 /// Charges the members of one slot, if the slots before have left time for it.
-async fn charge_in_time(asker: &Asker, part: &Part, deadline: Instant) -> Result<Found, Error> {
+async fn charge_in_time(servers: &Servers, part: &Part, deadline: Instant) -> Result<Found, Error> {
     if Instant::now() >= deadline {
-        return Err(asker.servers.overload(TOO_LATE));
+        return Err(servers.overload(TOO_LATE));
     }
-    asker.charge_in_slot(&part.members, deadline).await
+    servers.charge_in_slot(&part.members, deadline).await
 }
 
-/// Looks at all slots at once.
+/// Looks at all slots at once. The error is that of the lowest slot which has one.
 async fn check(
-    asker: &Asker,
+    servers: &Servers,
     parts: &[Part],
     merged: &mut Merged,
     deadline: Instant,
 ) -> Result<(), Error> {
-    let mut asked = JoinSet::new();
-    for (at, part) in parts.iter().enumerate() {
-        let members: Arc<[StoreMember]> = part.members.iter().map(checked).collect();
-        let by = asker.clone();
-        asked.spawn(async move { (at, by.charge_in_slot(&members, deadline).await) });
+    let asked = parts.iter().map(|part| async move {
+        let members: Vec<_> = part.members.iter().map(checked).collect();
+        servers.charge_in_slot(&members, deadline).await
+    });
+    for (part, found) in parts.iter().zip(join_all(asked).await) {
+        merged.put(part, &found?);
     }
-    let mut failed: Option<(u16, Error)> = None;
-    while let Some(answered) = asked.join_next().await {
-        // A check does not panic; if it did, the batch could not be decided.
-        let Ok((at, found)) = answered else { return Err(asker.servers.unknown_answer()) };
-        match found {
-            Ok(found) => merged.put(&parts[at], &found),
-            Err(error) if failed.as_ref().is_none_or(|(slot, _)| parts[at].slot < *slot) => {
-                failed = Some((parts[at].slot, error));
-            }
-            Err(_) => {}
-        }
-    }
-    failed.map_or(Ok(()), |(_, error)| Err(error))
+    Ok(())
 }
 
 /// Gives charges back by a task that goes on if the deadline comes before its end.
 async fn give_back_in_time(
-    asker: &Asker,
+    servers: &Arc<Servers>,
     charged: Vec<(Arc<[StoreMember]>, Found)>,
     deadline: Instant,
 ) {
     if charged.is_empty() {
         return;
     }
-    let by = asker.clone();
+    let by = servers.clone();
     let giving = tokio::spawn(async move {
         for (members, found) in charged.iter().rev() {
             give_back(&by, members, found).await;
@@ -176,7 +164,7 @@ async fn give_back_in_time(
 }
 
 /// Gives the charges of a slot back, as any other return. What fails stays charged.
-pub(super) async fn give_back(asker: &Asker, members: &[StoreMember], found: &Found) {
+pub(super) async fn give_back(servers: &Servers, members: &[StoreMember], found: &Found) {
     let given = members.iter().zip(&found.texts).filter_map(|(member, text)| {
         let charge = charge_mark(member, text.as_deref(), found.unix_ns)?;
         let step = Step::Return { units: member.cost, charge };
@@ -184,7 +172,7 @@ pub(super) async fn give_back(asker: &Asker, members: &[StoreMember], found: &Fo
     });
     let given: Vec<_> = given.collect();
     if !given.is_empty() {
-        let _ = asker.change(&given, Instant::now()).await;
+        let _ = servers.change(&given, Instant::now()).await;
     }
 }
 
@@ -213,7 +201,8 @@ mod tests {
     #[test]
     fn parts_are_in_the_order_of_slots() {
         let parts = parts();
-        let slots: Vec<_> = parts.iter().map(|part| (part.slot, &part.positions[..])).collect();
+        let slots: Vec<_> =
+            parts.iter().map(|part| (slot_of(&part.members[0].key), &part.positions[..])).collect();
         assert_eq!(slots, [(2_381, &[2][..]), (12_182, &[0, 3]), (12_739, &[1])]);
         assert_eq!(&*parts[1].members[1].key, "a{foo}b");
     }

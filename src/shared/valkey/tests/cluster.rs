@@ -178,9 +178,9 @@ fn charges_go_back_beside_those_of_others() {
             let members = [member(&key, &hourly(5), 2)];
             let found = charge(&store, &members).unwrap();
             assert_eq!(charge(&store, &[member(&key, &hourly(5), others)]).unwrap().denied, None);
-            let asker = store.asker.clone();
+            let servers = store.servers.clone();
             let giving = async move {
-                split::give_back(&asker, &members, &found).await;
+                split::give_back(&servers, &members, &found).await;
                 Ok(())
             };
             run(&store, giving).unwrap();
@@ -200,11 +200,11 @@ fn tag_puts_a_batch_into_one_slot() {
         let store = connected(&shards, scripts_with_late_denials(), 2_000);
         let keys = ["p{tag}:a", "p{tag}:b", "p{tag}:c"];
         let batch = |cost| keys.map(|key| member(key, &hourly(5), cost));
-        let calls = store.asker.servers.figures().calls();
+        let calls = store.servers.figures().calls();
         assert!(!store.is_split(&batch(1)));
         assert_eq!(charge(&store, &batch(3)).unwrap().denied, None);
         assert_eq!(charge(&store, &batch(3)).unwrap().denied, Some(0));
-        assert_eq!(store.asker.servers.figures().calls() - calls, 2, "one script a batch");
+        assert_eq!(store.servers.figures().calls() - calls, 2, "one script a batch");
         let change =
             |key: &str| BucketChange { member: member(key, &hourly(5), 0), step: Step::Look };
         let changes = |keys: &[&str]| keys.iter().map(|key| change(key)).collect::<Arc<[_]>>();

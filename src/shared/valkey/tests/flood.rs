@@ -205,9 +205,9 @@ fn late_calls_are_not_sent() {
         let store = ValkeyStore::start(&quick).unwrap();
         wait_until_connected(&store);
         let calls = store.figures().unwrap().calls();
-        let (asker, members) = (store.asker.clone(), [member("a", &secondly(5, 1), 1)]);
+        let (servers, members) = (store.servers.clone(), [member("a", &secondly(5, 1), 1)]);
         let called = tokio::time::Instant::now() - Duration::from_millis(50);
-        let asked = async move { asker.charge_now(&members, called, Duration::ZERO).await };
+        let asked = async move { servers.charge_now(&members, called, Duration::ZERO).await };
         let error = run(&store, asked).unwrap_err();
         assert!(error.is_unsent() && !error.is_store_outage(), "{error}");
         let figures = store.figures().unwrap();

@@ -23,7 +23,7 @@ fn askers(shards: &Shards, at: usize) -> Vec<String> {
 
 /// Spends, and returns the number of nodes that were asked.
 fn asked_by_spend(store: &ValkeyStore, key: &str) -> u64 {
-    let calls = || store.asker.servers.figures().calls();
+    let calls = || store.servers.figures().calls();
     let before = calls();
     assert!(spend(store, key).unwrap());
     calls() - before

@@ -107,9 +107,9 @@ fn rest_of_a_timeout_blames_no_server() {
     let admit = |id: usize| mute.store.admit(&mut std::iter::once(&*id.to_string()), false).ok();
     let places = || (0..1_000).filter_map(admit).collect::<Vec<_>>();
     let charge_within = |rest_ms| {
-        let (asker, rest) = (mute.store.asker.clone(), Duration::from_millis(rest_ms));
+        let (servers, rest) = (mute.store.servers.clone(), Duration::from_millis(rest_ms));
         let asked = async move {
-            asker.charge_in_slot(&members(), tokio::time::Instant::now() + rest).await
+            servers.charge_in_slot(&members(), tokio::time::Instant::now() + rest).await
         };
         run(&mute.store, asked)
     };
@@ -333,8 +333,8 @@ fn steps_that_do_not_begin_blame_no_server() {
     let crowd: Vec<_> = (0..20).filter_map(admit).collect();
     assert_eq!(crowd.len(), 20);
     let charged = members().map(|it| StoreMember { mode: SharedMode::SpendOnly, ..it });
-    let asker = mute.store.asker.clone();
-    let asked = async move { split::charge(&asker, &charged, tokio::time::Instant::now()).await };
+    let servers = mute.store.servers.clone();
+    let asked = async move { split::charge(&servers, &charged, tokio::time::Instant::now()).await };
     assert!(run(&mute.store, asked).unwrap_err().is_unsent());
     drop(crowd);
     let places = places().len();
@@ -343,11 +343,11 @@ fn steps_that_do_not_begin_blame_no_server() {
 
 /// Takes all places of returns that are free at the server of a key.
 fn places_of_returns(store: &ValkeyStore, key: &str) -> Vec<PassedReturn> {
-    let (asker, key) = (store.asker.clone(), key.to_owned());
+    let (servers, key) = (store.servers.clone(), key.to_owned());
     let asked = async move {
         let mut places = Vec::new();
         let called = || tokio::time::Instant::now() + Duration::from_millis(50) - PLACE_WITHIN;
-        while let Ok(place) = asker.servers.place(&key, called()).await {
+        while let Ok(place) = servers.place(&key, called()).await {
             places.push(place);
         }
         Ok(places)
