@@ -128,7 +128,7 @@ pub(crate) struct StoreHandle {
     pub(crate) prefix: Box<str>,
 }
 
-/// Whether a member of a batch can deny it, and whether it is charged.
+/// Whether a member of a batch can deny it, and whether it is charged. charge.lua has the modes by their numbers here, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SharedMode {
     /// It can deny the batch, and is charged.

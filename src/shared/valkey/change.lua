@@ -2,8 +2,8 @@
 --
 -- ARGV, for each bucket: its rule, its step, the least ms for which its text is kept, four numbers of the step, and the numbers of
 -- its rule, by a cost of one unit. The numbers of a step: `return`: of g a time in s and ns, else the units, and of w the start of
--- the window that was charged (-1: the present one); `owe`: of g a time and the longest debt's time, else the units and the
--- largest debt; `block`: a time; `reserve`: a time and the longest wait; `cancel`: a time, and the TAT that the reservation
+-- the window that was charged (-1: the present one); `owe`: of g a time and the longest debt's time, else the units, -1 and
+-- the largest debt; `block`: a time; `reserve`: a time and the longest wait; `cancel`: a time, and the TAT that the reservation
 -- wrote; `spend_up_to`: the units; `drain`: the units to leave. All times are in s and ns.
 -- Answer: the time in s and us, and the texts before. If a text is no bucket, nothing is written, and the node finds it.
 
@@ -78,7 +78,7 @@ function steps.owe(m, x1, x2, x3, x4)
     if m.rule == 'w' then
         most = greatest(m.burst, m.quota, function(units) return covers(m, units) end)
     end
-    local owed = min(m.b + x1, most + x2, 16777215)
+    local owed = min(m.b + x1, most + x3, 16777215)
     if owed <= m.b then return false end
     m.b = owed
     return true

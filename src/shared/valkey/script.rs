@@ -47,22 +47,10 @@ impl<'s> ScriptCall<'s> {
     ) -> ScriptCall<'s> {
         let mut command = Cmd::with_capacity(24, 256);
         command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
-        keys.for_each(|key| {
+        for key in keys {
             command.arg(&**key);
-        });
+        }
         ScriptCall { script, command }
-    }
-
-    fn number(&mut self, number: u64) {
-        self.command.arg(number);
-    }
-
-    fn signed(&mut self, number: i128) {
-        self.command.arg(number);
-    }
-
-    fn text(&mut self, text: &[u8]) {
-        self.command.arg(text);
     }
 
     /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
@@ -155,24 +143,17 @@ impl Scripts {
     pub(super) fn charge<'s>(&'s self, members: &'s [StoreMember]) -> ScriptCall<'s> {
         let mut call = ScriptCall::new(&self.charge, members.iter().map(|member| &member.key));
         let asks = members.iter().any(|member| member.lease.is_some());
-        call.number(asks.into());
+        call.command.arg(asks);
         for member in members {
-            let mode = match member.mode {
-                SharedMode::CheckAndSpend => 0,
-                SharedMode::CheckOnly => 1,
-                SharedMode::SpendOnly => 2,
-                SharedMode::LookOnly => 3,
-            };
             let (rule, numbers) = numbers(&member.limit, member, member.cost);
-            call.text(rule);
-            [mode, member.cost, member.keep_ms].into_iter().for_each(|number| call.number(number));
-            numbers.into_iter().for_each(|number| call.number(number));
+            let of_member = [member.mode as u64, member.cost, member.keep_ms];
+            call.command.arg(rule).arg(&of_member).arg(&numbers[..]);
             if asks {
                 let lease = member.lease.map_or([0; 5], |LeaseRequest { want, length_ms, end }| {
                     let end = end.map_or([0; 3], |end| [end.tag_ms, end.granted, end.unspent]);
                     [want, length_ms, end[0], end[1], end[2]]
                 });
-                lease.into_iter().for_each(|number| call.number(number));
+                call.command.arg(&lease);
             }
         }
         call
@@ -184,7 +165,7 @@ impl Scripts {
             members.iter().map(plain_numbers).collect::<Option<_>>()?;
         let keys = members.iter().map(|member| &member.key);
         let mut call = ScriptCall::new(&self.charge_gcra, keys);
-        numbers.into_iter().flatten().for_each(|number| call.number(number));
+        call.command.arg(numbers.as_flattened());
         Some(call)
     }
 
@@ -192,17 +173,14 @@ impl Scripts {
     pub(super) fn change<'s>(&'s self, changes: &'s [BucketChange]) -> ScriptCall<'s> {
         let keys = changes.iter().map(|change| &change.member.key);
         let mut call = ScriptCall::new(&self.change, keys);
-        call.number(0);
+        call.command.arg(0);
         for change in changes {
             let (member, step) = (&change.member, &change.step);
             let limit = step.limit(member);
             let (rule, numbers) = numbers(limit, member, 1);
-            let (name, of_step) = step_numbers(step, limit.rule());
-            call.text(rule);
-            call.text(name);
-            call.number(member.keep_ms);
-            of_step.into_iter().for_each(|number| call.signed(number));
-            numbers.into_iter().for_each(|number| call.number(number));
+            let (name, x12, x34) = step_numbers(step, limit.rule());
+            let command = call.command.arg(rule).arg(name).arg(member.keep_ms);
+            command.arg(&x12).arg(&x34).arg(&numbers[..]);
         }
         call
     }
@@ -226,59 +204,40 @@ fn plain_numbers(member: &StoreMember) -> Option<[u64; 4]> {
     })
 }
 
-/// Returns a step's name in change.lua, and its numbers.
-fn step_numbers(step: &Step, rule: &Rule) -> (&'static [u8], [i128; 4]) {
+/// Returns a step's name in change.lua, and its numbers `x1` to `x4`.
+fn step_numbers(step: &Step, rule: &Rule) -> (&'static str, [i128; 2], [i128; 2]) {
+    const NONE: [i128; 2] = [0, 0];
     let time = |ns: u64| [i128::from(ns / NS_PER_S), i128::from(ns % NS_PER_S)];
     // Of gcra units are a time.
-    let units_of = |units: u64, interval_ns: Option<u64>| match interval_ns {
-        Some(interval_ns) => time(interval_ns.saturating_mul(units)),
-        None => [i128::from(units), -1],
-    };
     let interval_ns = rule.gcra().map(Gcra::emission_interval_ns);
-    let with = |[a, b]: [i128; 2], [c, d]: [i128; 2]| [a, b, c, d];
-    const NONE: [i128; 2] = [0, 0];
+    let units_of = |units: u64| match interval_ns {
+        Some(interval_ns) => time(interval_ns.saturating_mul(units)),
+        None => [units.into(), -1],
+    };
     match *step {
-        Step::Look => (b"look", [0; 4]),
-        Step::Refund { units } => (b"return", with(units_of(units, interval_ns), NONE)),
-        Step::Return { units, charge } => (
-            b"return",
-            with(
-                match rule {
-                    Rule::Gcra(_) => units_of(units, Some(charge.interval_ns())),
-                    _ => [
-                        i128::from(units),
-                        charge.window_ms().map_or(-1, |ms| i128::from(start_unix_ms(ms))),
-                    ],
-                },
-                NONE,
-            ),
-        ),
-        Step::Owe { units, max_debt } => (
-            b"owe",
-            match interval_ns {
-                Some(interval_ns) => {
-                    with(units_of(units, Some(interval_ns)), units_of(max_debt, Some(interval_ns)))
-                }
-                None => [i128::from(units), i128::from(max_debt), 0, 0],
-            },
-        ),
-        Step::Reset => (b"reset", [0; 4]),
-        Step::Block { time: block } => (b"block", with(time(saturating_ns(block)), NONE)),
-        Step::Unblock => (b"unblock", [0; 4]),
-        Step::Reserve { units, at_most_ns } => {
-            (b"reserve", with(units_of(units, interval_ns), time(at_most_ns)))
+        Step::Look => ("look", NONE, NONE),
+        Step::Refund { units } => ("return", units_of(units), NONE),
+        Step::Return { units, charge } => {
+            let returned = match rule {
+                Rule::Gcra(_) => time(charge.interval_ns().saturating_mul(units)),
+                _ => [units.into(), charge.window_ms().map_or(-1, |ms| start_unix_ms(ms).into())],
+            };
+            ("return", returned, NONE)
         }
-        Step::Cancel { units, word } => {
-            (b"cancel", with(units_of(units, interval_ns), time(tat_unix_ns(word))))
-        }
-        Step::SpendUpTo { most } => (b"spend_up_to", [i128::from(most), 0, 0, 0]),
-        Step::Drain { leave } => (b"drain", [i128::from(leave), 0, 0, 0]),
+        Step::Owe { units, max_debt } => ("owe", units_of(units), units_of(max_debt)),
+        Step::Reset => ("reset", NONE, NONE),
+        Step::Block { time: block } => ("block", time(saturating_ns(block)), NONE),
+        Step::Unblock => ("unblock", NONE, NONE),
+        Step::Reserve { units, at_most_ns } => ("reserve", units_of(units), time(at_most_ns)),
+        Step::Cancel { units, word } => ("cancel", units_of(units), time(tat_unix_ns(word))),
+        Step::SpendUpTo { most } => ("spend_up_to", [most.into(), 0], NONE),
+        Step::Drain { leave } => ("drain", [leave.into(), 0], NONE),
     }
 }
 
 /// Returns the letter of a rule, and its numbers. A text is kept by the member's limit and by the one without its factor: the
 /// last number is that of the slower one.
-fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], SmallVec<[u64; 7]>) {
+fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static str, SmallVec<[u64; 7]>) {
     let both = [member.limit.rule(), member.own_limit().rule()];
     match limit.rule() {
         Rule::Gcra(gcra) => {
@@ -288,7 +247,7 @@ fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], Sm
             let leased = member.own_limit().rule().gcra().unwrap_or(gcra);
             let times_ns = [cost_ns, gcra.burst_offset_ns(), leased.emission_interval_ns()];
             let parts = times_ns.into_iter().flat_map(|ns| [ns / NS_PER_S, ns % NS_PER_S]);
-            (b"g", parts.chain([leased.burst()]).collect())
+            ("g", parts.chain([leased.burst()]).collect())
         }
         Rule::Window(window) => {
             let quotas = both.into_iter().filter_map(|rule| match rule {
@@ -297,7 +256,7 @@ fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], Sm
             });
             let least = quotas.min().unwrap_or(window.quota);
             let (quota, burst) = (window.quota.into(), window.burst.into());
-            (b"w", smallvec![quota, burst, window.window_ms, least.into()])
+            ("w", smallvec![quota, burst, window.window_ms, least.into()])
         }
         Rule::LeakyBucket(leaky) => {
             let rates_ms = both.into_iter().filter_map(|rule| match rule {
@@ -306,7 +265,7 @@ fn numbers(limit: &Limit, member: &StoreMember, cost: u64) -> (&'static [u8], Sm
             });
             let longest_ms = rates_ms.max().unwrap_or(leaky.drip_rate_ms);
             let (size, drip) = (leaky.size.into(), leaky.drip_size.into());
-            (b"l", smallvec![size, drip, leaky.drip_rate_ms, longest_ms])
+            ("l", smallvec![size, drip, leaky.drip_rate_ms, longest_ms])
         }
         Rule::Concurrency(_) | Rule::Custom(_) => {
             unreachable!("concurrency and custom algorithms are refused where the limits are made")
