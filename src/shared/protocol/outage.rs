@@ -14,7 +14,7 @@ use crate::algorithm::gcra::Gcra;
 use crate::decision::Decision;
 use crate::shared::protocol::StoreMember;
 use crate::shared::protocol::outage_bucket::{OutageBucket, part};
-use crate::shared::protocol::owed::{Owed, OwedBatch};
+use crate::shared::protocol::owed::Owed;
 use crate::util::lock::Mutex;
 use crate::util::sync::{Ordering, Switch};
 use crate::util::time::saturating_ns;
@@ -155,19 +155,9 @@ impl Outage {
         Some(Duration::from_nanos(length_ns))
     }
 
-    /// Notes that what this node owes may be charged. Returns whether the caller has to start a report.
-    pub(crate) fn begin_report(&self) -> bool {
-        self.state.lock().owed.begin_report()
-    }
-
-    /// See [`Owed::take`].
-    pub(crate) fn take_owed(&self, count: usize) -> Option<OwedBatch> {
-        self.state.lock().owed.take(count)
-    }
-
-    /// See [`Owed::put_back`].
-    pub(crate) fn put_back_owed(&self, batch: OwedBatch, is_outage: bool) -> bool {
-        self.state.lock().owed.put_back(batch, is_outage)
+    /// Calls `change` with what this node owes.
+    pub(crate) fn with_owed<R>(&self, change: impl FnOnce(&mut Owed) -> R) -> R {
+        change(&mut self.state.lock().owed)
     }
 
     /// Notes that the store has not decided a call. Returns whether this begins an outage.
@@ -294,9 +284,9 @@ mod tests {
         let members = [member("a", limit, 1), member("b", limit, 1)];
         let decided = outage.decide(&members, &[allow, Policy::Deny], S);
         assert!(decided[0].allowed() && !decided[1].allowed());
-        assert!(!outage.begin_report());
+        assert!(!outage.with_owed(Owed::begin_report));
         assert!(outage.decide(&members, &[allow; 2], S).iter().all(Decision::allowed));
-        assert!(outage.begin_report());
+        assert!(outage.with_owed(Owed::begin_report));
     }
 
     #[test]

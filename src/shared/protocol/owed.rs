@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::limit::Limit;
+use smallvec::SmallVec;
+
 use crate::shared::protocol::change::{BucketChange, Step};
 use crate::shared::protocol::{SharedMode, StoreMember};
 
@@ -15,65 +16,40 @@ const MAX_LIMITS: usize = 16;
 /// The units that this node owes, by bucket. At most one report is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
-    /// The units of a bucket by the limits that admitted them: those of other factors, or from before a reload.
-    buckets: HashMap<Box<str>, Vec<OwedUnits>>,
+    /// What a bucket owes by each limit that admitted units of it: those of other factors, or from before a reload. The `cost` of
+    /// such a member is the units that are owed.
+    buckets: HashMap<Box<str>, SmallVec<[StoreMember; 1]>>,
     is_reporting: bool,
     /// The outages that have ended.
     ends: u64,
 }
 
-#[derive(Debug)]
-struct OwedUnits {
-    limit: Limit,
-    unscaled: Option<Box<Limit>>,
-    keep_ms: u64,
-    units: u64,
-}
-
-/// A bucket, and the units that the node owes to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OwedBucket {
-    pub(crate) key: Box<str>,
-    pub(crate) limit: Limit,
-    unscaled: Option<Box<Limit>>,
-    keep_ms: u64,
-    pub(crate) units: u64,
-}
-
-/// A part of a report.
+/// A part of a report. The `cost` of a member is the units that the node owes to its bucket.
 pub(crate) struct OwedBatch {
-    pub(crate) buckets: Vec<OwedBucket>,
+    pub(crate) buckets: Vec<StoreMember>,
     ends: u64,
 }
 
 impl Owed {
     /// Records a charge that the store does not know.
     pub(crate) fn add(&mut self, member: &StoreMember) {
-        let StoreMember { key, limit, unscaled, cost, keep_ms, .. } = member;
-        self.add_units(OwedBucket {
-            key: key.clone(),
-            limit: limit.clone(),
-            unscaled: unscaled.clone(),
-            keep_ms: *keep_ms,
-            units: *cost,
-        });
-    }
-
-    fn add_units(&mut self, bucket: OwedBucket) {
-        let OwedBucket { key, limit, unscaled, keep_ms, units } = bucket;
+        let mut new = StoreMember { mode: SharedMode::CheckOnly, lease: None, ..member.clone() };
+        // The map has the key.
+        let key = std::mem::take(&mut new.key);
         if !self.buckets.contains_key(&key) && self.buckets.len() >= MAX_BUCKETS {
             return;
         }
         let all = self.buckets.entry(key).or_default();
         let is_full = all.len() >= MAX_LIMITS;
-        let same = all.iter_mut().find(|owed| owed.limit == limit && owed.unscaled == unscaled);
-        match same {
+        let is_same =
+            |owed: &&mut StoreMember| owed.limit == new.limit && owed.unscaled == new.unscaled;
+        match all.iter_mut().find(is_same) {
             Some(owed) => {
-                owed.units = owed.units.saturating_add(units);
-                owed.keep_ms = owed.keep_ms.max(keep_ms);
+                owed.cost = owed.cost.saturating_add(new.cost);
+                owed.keep_ms = owed.keep_ms.max(new.keep_ms);
             }
             None if is_full => {}
-            None => all.push(OwedUnits { limit, unscaled, keep_ms, units }),
+            None => all.push(new),
         }
     }
 
@@ -99,8 +75,7 @@ impl Owed {
             if all.is_empty() {
                 self.buckets.remove(&key);
             }
-            let OwedUnits { limit, unscaled, keep_ms, units } = owed?;
-            Some(OwedBucket { key, limit, unscaled, keep_ms, units })
+            Some(StoreMember { key, ..owed? })
         });
         Some(OwedBatch { buckets: buckets.collect(), ends: self.ends })
     }
@@ -110,24 +85,21 @@ impl Owed {
     pub(crate) fn put_back(&mut self, batch: OwedBatch, is_outage: bool) -> bool {
         let OwedBatch { buckets, ends } = batch;
         // Units that were admitted meanwhile are in the map already: both are owed.
-        buckets.into_iter().for_each(|bucket| self.add_units(bucket));
+        buckets.iter().for_each(|bucket| self.add(bucket));
         self.is_reporting = !is_outage || self.ends != ends;
         self.is_reporting
     }
 }
 
-impl OwedBucket {
-    /// Returns the member that reads the bucket.
-    pub(crate) fn member(&self) -> StoreMember {
-        let OwedBucket { key, limit, unscaled, keep_ms, .. } = self.clone();
-        let mode = SharedMode::CheckOnly;
-        StoreMember { key, limit, unscaled, cost: 0, mode, keep_ms, lease: None }
-    }
+/// Returns the member that reads a bucket of a report.
+pub(crate) fn owed_read(bucket: &StoreMember) -> StoreMember {
+    StoreMember { cost: 0, ..bucket.clone() }
+}
 
-    /// Returns the change of the bucket that charges the units, down to empty.
-    pub(crate) fn change(&self) -> BucketChange {
-        BucketChange { member: self.member(), step: Step::Owe { units: self.units, max_debt: 0 } }
-    }
+/// Returns the change of a bucket of a report that charges the units, down to empty.
+pub(crate) fn owed_change(bucket: &StoreMember) -> BucketChange {
+    let step = Step::Owe { units: bucket.cost, max_debt: 0 };
+    BucketChange { member: owed_read(bucket), step }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -135,6 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::limit::Limit;
 
     fn admitted(key: &str, cost: u64) -> StoreMember {
         let limit = Limit::new(20, 1, Duration::from_secs(1)).unwrap();
@@ -149,7 +122,7 @@ mod tests {
     }
 
     fn units(batch: &OwedBatch) -> Vec<(&str, u64)> {
-        batch.buckets.iter().map(|bucket| (&*bucket.key, bucket.units)).collect()
+        batch.buckets.iter().map(|bucket| (&*bucket.key, bucket.cost)).collect()
     }
 
     #[test]
@@ -202,7 +175,7 @@ mod tests {
             }
             let batch = owed.take(9).unwrap();
             assert_eq!(units(&batch), [("a", 2)]);
-            assert_eq!(batch.buckets[0].member().keep_ms, 90_000);
+            assert_eq!(owed_read(&batch.buckets[0]).keep_ms, 90_000);
         }
     }
 
@@ -216,8 +189,8 @@ mod tests {
         owed.add(&admitted("a", 2));
         assert!(owed.begin_report());
         let mut each = [(); 2].map(|()| owed.take(9).unwrap().buckets.remove(0));
-        each.sort_by_key(|bucket| bucket.units);
-        assert_eq!(each.each_ref().map(|bucket| bucket.units), [1, 7]);
+        each.sort_by_key(|bucket| bucket.cost);
+        assert_eq!(each.each_ref().map(|bucket| bucket.cost), [1, 7]);
         assert_eq!((&each[0].limit, &each[1].limit), (&scaled, &admitted("a", 1).limit));
         assert!(owed.take(9).is_none());
     }
@@ -230,7 +203,7 @@ mod tests {
         }
         assert_eq!(owed.buckets.len(), MAX_BUCKETS);
         owed.add(&admitted("0", 1));
-        assert_eq!(owed.buckets["0"][0].units, 2);
+        assert_eq!(owed.buckets["0"][0].cost, 2);
     }
 
     #[test]
@@ -238,7 +211,7 @@ mod tests {
         let limit = Limit::leaky_bucket(20, 1, Duration::from_secs(1)).unwrap();
         let mut owed = Owed::default();
         owed.add(&StoreMember { limit, keep_ms: 90_000, ..admitted("a", 3) });
-        let change = owed.take(1).unwrap().buckets.remove(0).change();
+        let change = owed_change(&owed.take(1).unwrap().buckets[0]);
         let stepped = change.stepped(None, 1_790_000_000_000_000_000).unwrap();
         assert!(change.written(&stepped).unwrap().0.ends_with(":3:90000"));
     }
