@@ -4,15 +4,14 @@ use crate::core::lease_words::word::TICK_NS;
 use crate::shared::protocol::lease::{Granted, LeaseEnd, LeaseRequest, MAX_LEASE_UNITS};
 
 use crate::limits::sharing::FIRST_LEASE;
-use crate::store::key::Key;
 
 const NS_PER_MS: u64 = 1_000_000;
 /// A lease is returned this part of its time before its end: time enough for the call.
 const RETURN_PART: u64 = 8;
 
 /// A node's record of a bucket. Times are readings of the node's clock, in ns.
+#[derive(Default)]
 pub(crate) struct Held {
-    pub(crate) key: Key,
     lease: Option<HeldLease>,
     /// When the last lease was granted.
     granted_ns: u64,
@@ -35,38 +34,21 @@ pub(crate) struct Held {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HeldLease {
-    tag_ms: u64,
-    granted: u64,
-    /// The units that the lease's word had at first.
-    unspent: u64,
+    /// Its end if no call spends from it: its `unspent` units are those that the lease's word had at first.
+    end: LeaseEnd,
     /// Whether the table has a place for the word. Without it no call can spend the units.
     has_word: bool,
 }
 
 impl HeldLease {
-    /// Returns the units that no call has spent; `take` takes them out of the word.
-    fn unspent(self, take: impl FnOnce() -> u64) -> u64 {
-        if self.has_word { take().min(self.granted) } else { self.unspent }
+    /// Returns the end of the lease now; `take` takes the unspent units out of the word.
+    fn end(self, take: impl FnOnce() -> u64) -> LeaseEnd {
+        let unspent = if self.has_word { take() } else { self.end.unspent };
+        LeaseEnd { unspent: unspent.min(self.end.granted), ..self.end }
     }
 }
 
 impl Held {
-    pub(crate) fn new(key: Key) -> Held {
-        Held {
-            key,
-            lease: None,
-            granted_ns: 0,
-            want: 0,
-            asked_ns: 0,
-            length_ns: 0,
-            is_asking: false,
-            blocks: 0,
-            return_ns: 0,
-            is_listed: false,
-            ends_ns: (0, 0),
-        }
-    }
-
     /// Begins a call to the store; `take` takes the unspent units of the lease. `None`: another call that asks for a lease is
     /// under way, so this one asks for none.
     pub(crate) fn begin(
@@ -83,12 +65,12 @@ impl Held {
         let within =
             |since_ns: u64, time_ns| since_ns != 0 && now_ns.saturating_sub(since_ns) < time_ns;
         let lease = self.lease.take();
-        let unspent = lease.map_or(0, |lease| lease.unspent(take));
         let has_no_word = lease.is_some_and(|lease| !lease.has_word);
-        self.want = match lease {
+        let end = lease.map(|lease| lease.end(take));
+        self.want = match end {
             // A lease ends within two lengths. A lease without a word is of no use.
             _ if has_no_word || !within(self.asked_ns.max(self.granted_ns), 2 * length_ns) => 0,
-            Some(lease) if unspent >= lease.granted.div_ceil(2) => (self.want / 2).max(1),
+            Some(end) if end.unspent >= end.granted.div_ceil(2) => (self.want / 2).max(1),
             Some(_) if within(self.granted_ns, length_ns / 2) => self.want * 2,
             Some(_) => self.want,
             None if within(self.asked_ns, length_ns) => self.want.max(FIRST_LEASE),
@@ -96,20 +78,13 @@ impl Held {
         };
         self.want = self.want.min(MAX_LEASE_UNITS).min(burst / 2);
         (self.asked_ns, self.length_ns) = (now_ns, length_ns);
-        let end =
-            lease.map(|HeldLease { tag_ms, granted, .. }| LeaseEnd { tag_ms, granted, unspent });
         Some(LeaseRequest { want: self.want, length_ms: length_ns / NS_PER_MS, end })
     }
 
     /// Ends the call to the store. `kept`: the lease that the node holds as before.
     pub(crate) fn end(&mut self, kept: Option<LeaseEnd>) {
         self.is_asking = false;
-        self.lease = kept.map(|LeaseEnd { tag_ms, granted, unspent }| HeldLease {
-            tag_ms,
-            granted,
-            unspent,
-            has_word: true,
-        });
+        self.lease = kept.map(|end| HeldLease { end, has_word: true });
     }
 
     /// Records a new lease, and returns its end for the node: at `until_ns` or earlier, and at another time than all leases
@@ -126,7 +101,8 @@ impl Held {
             false => (until_ns, last_ns),
         };
         let Granted { units, tag_ms, .. } = granted;
-        self.lease = Some(HeldLease { tag_ms, granted: units, unspent: units, has_word: true });
+        let end = LeaseEnd { tag_ms, granted: units, unspent: units };
+        self.lease = Some(HeldLease { end, has_word: true });
         self.granted_ns = now_ns;
         self.return_ns = until_ns - until_ns.saturating_sub(now_ns) / RETURN_PART;
         self.is_asking = false;
@@ -142,9 +118,7 @@ impl Held {
 
     /// Returns the lease as if the node gave it up now, with `in_word` units in its word; `None` if it holds none.
     pub(crate) fn end_now(&self, in_word: u64) -> Option<LeaseEnd> {
-        let HeldLease { tag_ms, granted, unspent, has_word } = self.lease?;
-        let unspent = if has_word { in_word } else { unspent };
-        Some(LeaseEnd { tag_ms, granted, unspent: unspent.min(granted) })
+        self.lease.map(|lease| lease.end(|| in_word))
     }
 
     pub(crate) fn has_lease(&self) -> bool {
@@ -156,9 +130,7 @@ impl Held {
         if self.is_asking {
             return None;
         }
-        let lease = self.lease.take()?;
-        let HeldLease { tag_ms, granted, .. } = lease;
-        Some(LeaseEnd { tag_ms, granted, unspent: lease.unspent(take) })
+        self.lease.take().map(|lease| lease.end(take))
     }
 
     /// Returns when the lease is returned, if there is one whose bucket is not in the list of returns. Now it is.
@@ -195,12 +167,11 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::key::{KeyRef, LimitIndex};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
     fn held() -> Held {
-        Held::new(Key::new(KeyRef { limit: LimitIndex(0), id: b"alice" }))
+        Held::default()
     }
 
     fn begin(held: &mut Held, now_ns: u64, unspent: u64) -> LeaseRequest {

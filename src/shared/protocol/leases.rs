@@ -27,7 +27,8 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct AllHeld {
-    buckets: HashMap<Arc<str>, Held>,
+    /// The records of the buckets by their names in the store, with their keys among the words.
+    buckets: HashMap<Arc<str>, (Key, Held)>,
     /// The list of returns: when leases are returned, with the names of their buckets, each at most once. A later lease of the
     /// bucket has a later time, and is listed again when this one has come.
     returns: BinaryHeap<Reverse<(u64, Arc<str>)>>,
@@ -90,7 +91,8 @@ impl Leases {
     /// Returns the keys of the buckets of which the node may hold units.
     pub(crate) fn held_keys(&self) -> Vec<Key> {
         let all = self.held.lock();
-        all.buckets.values().filter(|held| held.has_lease()).map(|held| held.key.clone()).collect()
+        let held = all.buckets.values().filter(|(_, held)| held.has_lease());
+        held.map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the length of the list of returns.
@@ -117,22 +119,22 @@ impl Leases {
         let is_at_cap = all.len() >= self.max_keys && now_ns >= *retained_ns + RETAIN_EACH_NS;
         if all.len() == all.capacity() || is_at_cap {
             // Each time the map has doubled, so that a call takes constant time on average.
-            all.retain(|_, held| !held.is_over(now_ns));
+            all.retain(|_, (_, held)| !held.is_over(now_ns));
             *retained_ns = now_ns;
         }
         let is_full = all.len() >= self.max_keys;
         let held = match all.get_mut(bucket.name) {
-            Some(held) => {
-                if held.key.as_ref() != bucket.key.key {
+            Some((key, held)) => {
+                if key.as_ref() != bucket.key.key {
                     // The limit's name was forgotten with all its leases, and has another index since it is back.
-                    held.key = Key::new(bucket.key.key);
+                    *key = Key::new(bucket.key.key);
                 }
                 held
             }
             None if is_full => return Ok(None),
             None => {
-                let new = Held::new(Key::new(bucket.key.key));
-                all.entry(bucket.name.into()).or_insert(new)
+                let new = (Key::new(bucket.key.key), Held::default());
+                &mut all.entry(bucket.name.into()).or_insert(new).1
             }
         };
         let mut given_up = Ok(LeaseWord::UNKNOWN);
@@ -157,7 +159,8 @@ impl Leases {
     ) -> Result<Option<LeaseEnd>, Outdated> {
         // Also of a lease whose time is over on this node: a spend gives its units back as well.
         let left = self.words.units(view, &bucket.key, now_ns)?;
-        let end = self.held.lock().buckets.get(bucket.name).and_then(|held| held.end_now(left));
+        let all = self.held.lock();
+        let end = all.buckets.get(bucket.name).and_then(|(_, held)| held.end_now(left));
         Ok(end.filter(|end| end.unspent > 0))
     }
 
@@ -176,8 +179,9 @@ impl Leases {
         let all = &mut *all;
         let Some((name, _)) = all.buckets.get_key_value(name) else { return };
         let name = name.clone();
-        let Some(held) = all.buckets.get_mut(&name) else { return };
+        let Some((_, held)) = all.buckets.get_mut(&name) else { return };
         let place = place.filter(|_| held.blocks == asking.blocks);
+        let is_over = asking.given_up.is_lease() && asking.given_up.is_over(now_ns);
         let word = match outcome {
             LeaseOutcome::Granted(granted, until_ns) => {
                 let until_ns = held.grant(granted, now_ns, until_ns);
@@ -186,18 +190,12 @@ impl Leases {
                 self.granted[1].fetch_add(granted.units, Ordering::Relaxed);
                 LeaseWord::lease(until_ns, granted.units)
             }
-            LeaseOutcome::Denied
-                if asking.given_up.is_lease() && asking.given_up.is_over(now_ns) =>
-            {
-                // No call can spend its units any more.
-                held.end(None);
-                None
-            }
-            LeaseOutcome::Denied => {
+            LeaseOutcome::Denied if !is_over => {
                 held.end(asking.request.end);
                 asking.request.end.map(|_| asking.given_up)
             }
-            LeaseOutcome::None => {
+            // No call can spend the units of a lease that is over.
+            LeaseOutcome::Denied | LeaseOutcome::None => {
                 held.end(None);
                 None
             }
@@ -217,7 +215,7 @@ impl Leases {
 
     /// Ends a call whose answer is unknown: its lease is lost.
     pub(crate) fn abandon(&self, name: &str) {
-        if let Some(held) = self.held.lock().buckets.get_mut(name) {
+        if let Some((_, held)) = self.held.lock().buckets.get_mut(name) {
             held.end(None);
         }
     }
@@ -232,7 +230,7 @@ impl Leases {
         now_ns: u64,
     ) -> Result<Option<LeaseEnd>, Outdated> {
         let mut all = self.held.lock();
-        let Some(held) = all.buckets.get_mut(name) else { return Ok(None) };
+        let Some((_, held)) = all.buckets.get_mut(name) else { return Ok(None) };
         held.blocks += 1;
         let mut taken = Ok(LeaseWord::UNKNOWN);
         let end = held.give_up(|| {
@@ -270,10 +268,9 @@ impl Leases {
             && *return_ns <= now_ns
             && let Some(Reverse((_, name))) = all.returns.pop()
         {
-            let Some(held) = all.buckets.get_mut(&name) else { continue };
-            let key = held.key.clone();
-            let end = held.give_up_early(now_ns, || take(&key));
-            ends.extend(end.map(|end| (key, end)));
+            let Some((key, held)) = all.buckets.get_mut(&name) else { continue };
+            let end = held.give_up_early(now_ns, || take(key));
+            ends.extend(end.map(|end| (key.clone(), end)));
             if let Some(return_ns) = held.list() {
                 all.returns.push(Reverse((return_ns, name)));
             }
@@ -286,13 +283,10 @@ impl Leases {
     /// Takes all leases, to give them up. `take` takes the unspent units of one.
     pub(crate) fn give_up_all(&self, mut take: impl FnMut(&Key) -> u64) -> Vec<(Key, LeaseEnd)> {
         let mut all = self.held.lock();
-        all.buckets
-            .values_mut()
-            .filter_map(|held| {
-                let key = held.key.clone();
-                let end = held.give_up(|| take(&key))?;
-                Some((key, end))
-            })
-            .collect()
+        let ended = |(key, held): &mut (Key, Held)| {
+            let end = held.give_up(|| take(key))?;
+            Some((key.clone(), end))
+        };
+        all.buckets.values_mut().filter_map(ended).collect()
     }
 }
