@@ -92,12 +92,10 @@ pub(crate) struct Gate {
 struct Calls(FigureUsize);
 
 /// A call that is under way until this is dropped, in the gate of each server that it asks.
-#[derive(Default)]
-pub(crate) struct Passed {
-    counts: SmallVec<[Counts; 1]>,
-}
+pub(crate) type Passed = SmallVec<[Counts; 1]>;
 
-struct Counts {
+/// A call that is under way in one gate.
+pub(crate) struct Counts {
     gate: Arc<Gate>,
     /// The part of each of the call's buckets.
     parts: SmallVec<[u8; 8]>,
@@ -164,7 +162,7 @@ impl Gate {
                 passed.parts.push(part);
             }
         }
-        Some(Passed { counts: smallvec![passed] })
+        Some(smallvec![passed])
     }
 
     /// Waits for a place of a call that admits nothing; `None` if there was none in time. `is_open`: whether calls may begin.
@@ -316,14 +314,6 @@ impl Drop for PassedReturn {
     fn drop(&mut self) {
         self.gate.returns.leave();
         self.gate.freed.notify_one();
-    }
-}
-
-impl Passed {
-    /// Adds the places of a call in the gates of other servers.
-    pub(crate) fn and(mut self, other: Passed) -> Passed {
-        self.counts.extend(other.counts);
-        self
     }
 }
 

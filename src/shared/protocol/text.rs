@@ -45,22 +45,6 @@ pub(crate) struct SharedBucket {
     pub(crate) fills_in_ms: u64,
 }
 
-/// Whether the text of a bucket has one number or two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Tat,
-    TimedCount,
-}
-
-impl Form {
-    fn of(limit: &Limit) -> Form {
-        match limit.rule().gcra() {
-            Some(_) => Form::Tat,
-            None => Form::TimedCount,
-        }
-    }
-}
-
 /// Returns the time for the rules: ns since 2020, from 1.
 pub(crate) fn rule_time_ns(unix_ns: u64) -> u64 {
     unix_ns.saturating_sub(ORIGIN_NS).saturating_add(1).min(MAX_NOW_NS)
@@ -86,22 +70,23 @@ impl SharedBucket {
     /// Reads the text of a bucket of `limit`. The error says what is wrong with the text.
     pub(crate) fn read(limit: &Limit, text: Option<&[u8]>) -> Result<SharedBucket, String> {
         let Some(text) = text else { return Ok(SharedBucket::default()) };
+        let is_gcra = limit.rule().gcra().is_some();
         let parts = || {
             let text = std::str::from_utf8(text).ok()?;
             let (bucket, beside) = split_at(text, '|');
             let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
-            let (word, fills_in_ms) = match (bucket, Form::of(limit)) {
+            let (word, fills_in_ms) = match (bucket, is_gcra) {
                 ("", _) if until > 0 && leases.units() == 0 => (0, 0),
-                (tat, Form::Tat) => (word_of_tat(number(tat)?)?, 0),
-                (timed, Form::TimedCount) => {
+                (tat, true) => (word_of_tat(number(tat)?)?, 0),
+                (timed, false) => {
                     let (at_ms, count) = timed.split_once(':')?;
                     let (count, fills) = split_at(count, ':');
                     let fills_in_ms = fills.map_or(Some(0), fill_time)?;
                     (word_of_count(number(at_ms)?, number(count)?)?, fills_in_ms)
                 }
             };
-            let can_have_leases = limit.rule().gcra().is_some();
-            (can_have_leases || leases.units() == 0).then_some(SharedBucket {
+            // Only limits of gcra have leases.
+            (is_gcra || leases.units() == 0).then_some(SharedBucket {
                 word,
                 blocked_until_ms: until,
                 leases,
@@ -109,9 +94,9 @@ impl SharedBucket {
             })
         };
         parts().ok_or_else(|| {
-            let wanted = match Form::of(limit) {
-                Form::Tat => "a time in ns since 1970",
-                Form::TimedCount => "a time in ms since 1970, a colon and a count of units",
+            let wanted = match is_gcra {
+                true => "a time in ns since 1970",
+                false => "a time in ms since 1970, a colon and a count of units",
             };
             let shown = String::from_utf8_lossy(&text[..text.len().min(64)]);
             format!("found \"{}\", where {wanted} is expected", Escaped(&shown))
@@ -120,10 +105,10 @@ impl SharedBucket {
 
     /// Returns the text of a bucket of `limit`.
     pub(crate) fn text(self, limit: &Limit) -> String {
-        let bucket = match (self.word, Form::of(limit)) {
-            (0, _) => String::new(),
-            (tat, Form::Tat) => tat_unix_ns(tat).to_string(),
-            (word, Form::TimedCount) => {
+        let bucket = match self.word {
+            0 => String::new(),
+            tat if limit.rule().gcra().is_some() => tat_unix_ns(tat).to_string(),
+            word => {
                 let TimedCount { at_ms, count } = TimedCount::from_word(word);
                 let timed = format!("{}:{count}", start_unix_ms(at_ms));
                 match self.fills_in_ms {
@@ -143,13 +128,11 @@ impl SharedBucket {
 
     /// Returns the bucket with the time in which it fills for a call. The store keeps its text as long after each later call.
     pub(crate) fn with_fill_time(self, limit: &Limit, fills_in_ms: u64) -> SharedBucket {
-        match Form::of(limit) {
-            Form::TimedCount => {
-                let fills_in_ms = self.fills_in_ms.max(fills_in_ms.min(MAX_KEPT_MS));
-                SharedBucket { fills_in_ms, ..self }
-            }
-            Form::Tat => self,
+        if limit.rule().gcra().is_some() {
+            return self;
         }
+        let fills_in_ms = self.fills_in_ms.max(fills_in_ms.min(MAX_KEPT_MS));
+        SharedBucket { fills_in_ms, ..self }
     }
 
     /// Returns the ns until the block ends; `None` if the id is not blocked at this time.

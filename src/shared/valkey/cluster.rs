@@ -353,7 +353,7 @@ impl Cluster {
             let admitted =
                 node.link.admit(keys, was_denied).inspect_err(|_| self.is_old.notify_one())?;
             let Some(more) = admitted else { return Ok(None) };
-            passed = passed.and(more);
+            passed.extend(more);
         }
         Ok(Some(passed))
     }
