@@ -3,7 +3,6 @@
 mod keep;
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,6 +19,7 @@ use super::fault::{Redirect, failure, overload, store_error};
 use super::script::ScriptCall;
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
+use crate::limiter::reserve::pending::random_below;
 use crate::limits::StoreOptions;
 use crate::shared::protocol::gate::{Gate, Passed, PassedReturn};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
@@ -103,22 +103,23 @@ impl State {
         self.why = Some(LOST.into());
     }
 
-    fn no_connection(&self) -> (StoreFault, String) {
-        let why = self.why.as_deref().unwrap_or("the first connection is being made");
-        (StoreFault::NoConnection, format!("there is no connection: {why}"))
+    /// Returns the connection for a call, or why the call is refused.
+    fn usable(&self) -> Result<&MultiplexedConnection, (StoreFault, String)> {
+        let Some(connection) = &self.connection else {
+            let why = self.why.as_deref().unwrap_or("the first connection is being made");
+            return Err((StoreFault::NoConnection, format!("there is no connection: {why}")));
+        };
+        if self.is_paused {
+            let text =
+                format!("no answer came in time for {SILENT:?}; it is asked again and again");
+            return Err((StoreFault::Paused, text));
+        }
+        Ok(connection)
     }
 
-    /// Returns why a call is refused.
-    fn refused(&self) -> Option<(StoreFault, String)> {
-        match (&self.connection, self.is_paused) {
-            (None, _) => Some(self.no_connection()),
-            (Some(_), true) => {
-                let text =
-                    format!("no answer came in time for {SILENT:?}; it is asked again and again");
-                Some((StoreFault::Paused, text))
-            }
-            (Some(_), false) => None,
-        }
+    /// Whether no call begins before the server has come to those that are late. One that would be refused ends at once.
+    fn is_behind(&self) -> bool {
+        self.late >= MOST_LATE && self.usable().is_ok()
     }
 
     /// Whether the first attempt to connect has not ended.
@@ -167,19 +168,20 @@ impl Link {
         keys: impl Iterator<Item = &'k str>,
         was_denied: bool,
     ) -> Result<Option<Passed>, Error> {
-        self.check()?;
-        Ok(if self.is_behind() { None } else { self.gate.pass(keys, was_denied) })
-    }
-
-    /// Whether no call begins before the server has come to those that are late. One that would be refused ends at once.
-    fn is_behind(&self) -> bool {
         let state = self.state.lock();
-        state.late >= MOST_LATE && state.refused().is_none()
+        // A first call waits for its connection.
+        let refused = if state.is_first() { None } else { state.usable().err() };
+        let is_behind = refused.is_none() && state.is_behind();
+        drop(state);
+        if let Some(why) = refused {
+            return Err(self.refusal(why));
+        }
+        Ok(if is_behind { None } else { self.gate.pass(keys, was_denied) })
     }
 
     /// Waits for a place of a call that admits nothing; `None` if there was none in time.
     pub(super) async fn place(&self, until: Instant) -> Option<PassedReturn> {
-        self.gate.place(until, || !self.is_behind()).await
+        self.gate.place(until, || !self.state.lock().is_behind()).await
     }
 
     /// Asks a script, and waits for the answer until the deadline. `is_asking`: another node has sent the call here, and this one
@@ -292,14 +294,6 @@ impl Link {
         state.connection.is_some() && !state.is_paused
     }
 
-    /// Returns the error with which a call would end at once.
-    fn check(&self) -> Result<(), Error> {
-        let state = self.state.lock();
-        let refused = if state.is_first() { None } else { state.refused() };
-        drop(state);
-        refused.map_or(Ok(()), |why| Err(self.refusal(why)))
-    }
-
     #[cold]
     fn refusal(&self, (fault, why): (StoreFault, String)) -> Error {
         self.figures.count_error(fault);
@@ -309,12 +303,9 @@ impl Link {
     /// Returns the connection, or why there is none for a call.
     fn admitted(&self, now: Instant) -> Result<(MultiplexedConnection, u64), (StoreFault, String)> {
         let mut state = self.state.lock();
-        if let Some(refused) = state.refused() {
-            return Err(refused);
-        }
+        let connection = state.usable()?.clone();
         state.used_at = Some(now);
-        let made = state.made;
-        state.connection.clone().map(|it| (it, made)).ok_or_else(|| state.no_connection())
+        Ok((connection, state.made))
     }
 
     /// Notes the answer to a call that began then.
@@ -382,8 +373,7 @@ async fn unread<T>(mut call: Pin<&mut impl Future<Output = T>>) -> Option<T> {
 
 /// Returns a random time from `time` to its double, so that nodes do not all ask at once.
 pub(super) fn with_jitter(time: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0_u8);
-    time + time.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
+    time + random_below(time)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
