@@ -27,13 +27,6 @@ pub(super) struct Redirect {
     pub(super) is_ask: bool,
 }
 
-impl Failure {
-    /// Returns the kind that the failure is counted as.
-    pub(super) fn fault(&self) -> StoreFault {
-        if self.is_answer { StoreFault::Refused } else { StoreFault::NoConnection }
-    }
-}
-
 /// Makes an error that names the store.
 #[cold]
 pub(super) fn store_error(kind: error::ErrorKind, name: &str, what: &str) -> Error {

@@ -93,14 +93,8 @@ impl State {
         self.why = None;
     }
 
-    /// Whether a call has used the present connection, not one that is lost already.
-    fn has(&self, made: u64) -> bool {
-        self.made == made && self.connection.is_some()
-    }
-
-    fn end_connection(&mut self) {
-        self.connection = None;
-        self.why = Some(LOST.into());
+    fn end_connection(&mut self, why: String) {
+        (self.connection, self.why) = (None, Some(why));
     }
 
     /// Returns the connection for a call, or why the call is refused.
@@ -255,10 +249,11 @@ impl Link {
         }
         let kind = if failed.is_of_key { ErrorKind::Store } else { ErrorKind::StoreOutage };
         let error = self.error(kind, &failed.text);
+        let fault = if failed.is_answer { StoreFault::Refused } else { StoreFault::NoConnection };
         if failed.is_of_key {
-            self.figures.count_unusable(failed.fault(), &error);
+            self.figures.count_unusable(fault, &error);
         } else {
-            self.figures.count_error(failed.fault());
+            self.figures.count_error(fault);
             self.figures.note_error(&error);
         }
         if failed.is_lost {
@@ -320,9 +315,9 @@ impl Link {
 
     fn reconnect(&self, made: u64, why: String) {
         let mut state = self.state.lock();
-        if state.has(made) {
-            state.end_connection();
-            state.why = Some(why);
+        // Else the call has used a connection that is lost already.
+        if state.made == made && state.connection.is_some() {
+            state.end_connection(why);
             self.lost.notify_one();
         }
     }

@@ -29,12 +29,13 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::shared::protocol::change::BucketChange;
-use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::gate::{Passed, PassedReturn};
 use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
 use crate::shared::store_figures::StoreFigures;
+use fault::store_error;
 use script::Scripts;
 use servers::Servers;
 
@@ -97,6 +98,76 @@ impl ValkeyStore {
             has_boulder_keys: options.has_boulder_keys(),
             tasks,
         })
+    }
+}
+
+impl Servers {
+    /// Charges a batch that admits nothing: it waits for a place, as a change.
+    async fn charge_return(
+        self: &Arc<Servers>,
+        members: &[StoreMember],
+        called: Instant,
+    ) -> Result<Found, Error> {
+        let key = members.first().map_or("", |member| &member.key);
+        let passed = self.place(key, called).await?;
+        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
+        passed.note_answer();
+        Ok(found)
+    }
+
+    /// Charges a batch, which has its places in the gates already. `within`: the least time for the answer.
+    async fn charge_now(
+        self: &Arc<Servers>,
+        members: &[StoreMember],
+        called: Instant,
+        within: Duration,
+    ) -> Result<Found, Error> {
+        let deadline = self.begin(called, within).await;
+        let sent = std::time::Instant::now();
+        match self.is_split(members) {
+            false => {
+                let found = self.charge_in_slot(members, deadline).await?;
+                self.note_time(sent, found.unix_ns);
+                Ok(found)
+            }
+            // In a box, like all that is for clusters: the future of a call to one server stays small.
+            true => Box::pin(split::charge(self, members, deadline)).await,
+        }
+    }
+
+    /// Charges a batch whose buckets are in one slot: by the quick script for plain gcra buckets if it fits the batch.
+    async fn charge_in_slot(
+        &self,
+        members: &[StoreMember],
+        deadline: Instant,
+    ) -> Result<Found, Error> {
+        let key = members.first().map_or("", |member| &member.key);
+        let scripts = &self.scripts;
+        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
+        let value = self.ask(key, &call, deadline).await?;
+        answer::found(members.len(), value).ok_or_else(|| self.unknown_answer())
+    }
+
+    /// Changes buckets. A change that spends has a place in the gate already; another one waits for it, and has longer for its
+    /// answer.
+    async fn change(&self, changes: &[BucketChange], called: Instant) -> Result<Changed, Error> {
+        let key = changes.first().map_or("", |change| &change.member.key);
+        let (passed, deadline) = match changes.iter().all(|change| change.step.spends()) {
+            true => (None, self.begin(called, Duration::ZERO).await),
+            false => {
+                let passed = self.place(key, called).await?;
+                (Some(passed), self.begin(Instant::now(), CHANGED_WITHIN).await)
+            }
+        };
+        if self.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
+            let text =
+                "buckets in several slots of a cluster cannot be changed together: set a tag";
+            return Err(store_error(ErrorKind::Store, &self.name, text));
+        }
+        let value = self.ask(key, &self.scripts.change(changes), deadline).await?;
+        let changed = answer::changed(changes.len(), value).ok_or_else(|| self.unknown_answer())?;
+        passed.iter().for_each(PassedReturn::note_answer);
+        Ok(changed)
     }
 }
 

@@ -7,20 +7,17 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::address::client_of;
-use super::answer;
 use super::cluster::Cluster;
 use super::fault::{overload, store_error};
 use super::link::Link;
 use super::script::{ScriptCall, Scripts};
 use super::sentinel::{Place, Sentinels};
 use super::slots::slot_of;
-use super::{CHANGED_WITHIN, split};
 use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::limits::store_address::StoreAddress;
-use crate::shared::protocol::change::BucketChange;
+use crate::shared::protocol::StoreMember;
 use crate::shared::protocol::gate::{Passed, PassedReturn};
-use crate::shared::protocol::{Changed, Found, StoreMember};
 use crate::shared::store_figures::{StoreFault, StoreFigures};
 
 /// The longest time for which a call that admits nothing waits for a place in a gate.
@@ -32,7 +29,7 @@ pub(super) struct Servers {
     kind: Kind,
     /// The address, without secrets.
     pub(super) name: String,
-    scripts: Scripts,
+    pub(super) scripts: Scripts,
     answer_timeout: Duration,
     figures: Arc<StoreFigures>,
 }
@@ -62,78 +59,6 @@ impl Servers {
         Ok(Servers { kind, name, scripts, answer_timeout: options.answers_within(), figures })
     }
 
-    /// Charges a batch that admits nothing: it waits for a place, as a change.
-    pub(super) async fn charge_return(
-        self: &Arc<Servers>,
-        members: &[StoreMember],
-        called: Instant,
-    ) -> Result<Found, Error> {
-        let key = members.first().map_or("", |member| &member.key);
-        let passed = self.place(key, called).await?;
-        let found = self.charge_now(members, Instant::now(), CHANGED_WITHIN).await?;
-        passed.note_answer();
-        Ok(found)
-    }
-
-    /// Charges a batch, which has its places in the gates already. `within`: the least time for the answer.
-    pub(super) async fn charge_now(
-        self: &Arc<Servers>,
-        members: &[StoreMember],
-        called: Instant,
-        within: Duration,
-    ) -> Result<Found, Error> {
-        let deadline = self.begin(called, within).await;
-        let sent = std::time::Instant::now();
-        match self.is_split(members) {
-            false => {
-                let found = self.charge_in_slot(members, deadline).await?;
-                self.note_time(sent, found.unix_ns);
-                Ok(found)
-            }
-            // In a box, like all that is for clusters: the future of a call to one server stays small.
-            true => Box::pin(split::charge(self, members, deadline)).await,
-        }
-    }
-
-    /// Charges a batch whose buckets are in one slot: by the quick script for plain gcra buckets if it fits the batch.
-    pub(super) async fn charge_in_slot(
-        &self,
-        members: &[StoreMember],
-        deadline: Instant,
-    ) -> Result<Found, Error> {
-        let key = members.first().map_or("", |member| &member.key);
-        let scripts = &self.scripts;
-        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
-        let value = self.ask(key, &call, deadline).await?;
-        answer::found(members.len(), value).ok_or_else(|| self.unknown_answer())
-    }
-
-    /// Changes buckets. A change that spends has a place in the gate already; another one waits for it, and has longer for its
-    /// answer.
-    pub(super) async fn change(
-        &self,
-        changes: &[BucketChange],
-        called: Instant,
-    ) -> Result<Changed, Error> {
-        let key = changes.first().map_or("", |change| &change.member.key);
-        let (passed, deadline) = match changes.iter().all(|change| change.step.spends()) {
-            true => (None, self.begin(called, Duration::ZERO).await),
-            false => {
-                let passed = self.place(key, called).await?;
-                (Some(passed), self.begin(Instant::now(), CHANGED_WITHIN).await)
-            }
-        };
-        if self.are_in_several_slots(changes.iter().map(|change| &*change.member.key)) {
-            let text =
-                "buckets in several slots of a cluster cannot be changed together: set a tag";
-            return Err(store_error(ErrorKind::Store, &self.name, text));
-        }
-        let value = self.ask(key, &self.scripts.change(changes), deadline).await?;
-        let changed = answer::changed(changes.len(), value).ok_or_else(|| self.unknown_answer())?;
-        passed.iter().for_each(PassedReturn::note_answer);
-        Ok(changed)
-    }
-
     /// Connects, and connects again when a connection is lost. Never ends.
     pub(super) async fn keep_connected(&self) {
         match &self.kind {
@@ -144,7 +69,7 @@ impl Servers {
 
     /// Returns the time until which a call of `called` may wait for answers, `within` at least. The first calls of a program wait
     /// for a connection before, which takes none of that time.
-    async fn begin(&self, called: Instant, within: Duration) -> Instant {
+    pub(super) async fn begin(&self, called: Instant, within: Duration) -> Instant {
         let has_waited = match &self.kind {
             Kind::One(link) => link.first_attempt().await,
             Kind::Cluster(cluster) => cluster.first_attempt().await,
@@ -182,7 +107,7 @@ impl Servers {
     }
 
     /// Asks a script. `key`: one of its keys, which are all in the same slot.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         key: &str,
         call: &ScriptCall<'_>,
@@ -199,7 +124,7 @@ impl Servers {
     }
 
     /// Whether keys are in several slots of a cluster.
-    fn are_in_several_slots<'k>(&self, keys: impl Iterator<Item = &'k str>) -> bool {
+    pub(super) fn are_in_several_slots<'k>(&self, keys: impl Iterator<Item = &'k str>) -> bool {
         let mut slots = keys.map(slot_of);
         match self.kind {
             Kind::One(_) => false,
@@ -240,7 +165,7 @@ impl Servers {
     }
 
     /// Compares a server's time with this node's clock, if there is one server: several have different clocks.
-    fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
+    pub(super) fn note_time(&self, sent: std::time::Instant, unix_ns: u64) {
         if let Kind::One(_) = self.kind {
             self.figures.note_time(sent, unix_ns);
         }

@@ -149,7 +149,7 @@ impl Link {
             self.figures.begin_pause();
         }
         if is_silent && state.connection.is_some() {
-            state.end_connection();
+            state.end_connection(LOST.into());
             self.lost.notify_one();
         }
     }
