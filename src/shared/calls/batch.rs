@@ -16,6 +16,7 @@ use crate::limiter::batch::{
     Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Needs, OF_REFUND, OF_RESET, OF_SPEND,
     Prepared, PreparedMembers, count, look, prepare_all, returned_on_panic, spend, strictest,
 };
+use crate::limiter::handle::KeyedLimit;
 use crate::limiter::other_handles::needs_receipt;
 use crate::limiter::reserve::Receipt;
 use crate::limits::Scratch;
@@ -23,7 +24,7 @@ use crate::shared::calls::answer;
 use crate::shared::calls::asked::{
     AskedBatch, Counted, Keeping, LocalCharges, SharedCall, shared_mode,
 };
-use crate::shared::calls::change::{Where, find_or_call};
+use crate::shared::calls::change::{ChangedBucket, here_or_in_store};
 use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
 use crate::shared::calls::lease::{LeasedMember, answer_by_lease, have_no_units};
@@ -458,13 +459,9 @@ async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<D
         return ScaledSharedLimit { limit, factor }.reset(id).await;
     }
     let place = || limit.place_scaled(id, 0, factor);
-    match find_or_call(place, || limiter.batch(&[*member]).reset())? {
-        Where::Here(decision) => Ok(decision),
-        Where::InStore(store, member) => {
-            let looked = limit.change((store, member), Step::Look, |_, looked| looked);
-            Ok(answer(looked).await?.check())
-        }
-    }
+    let looked = |_: &KeyedLimit, changed: Result<ChangedBucket, Error>| Ok(changed?.check());
+    let ask = |place| Ok(limit.change(place, Step::Look, looked));
+    here_or_in_store(place, || limiter.batch(&[*member]).reset(), ask).await
 }
 
 impl AskedBatch {

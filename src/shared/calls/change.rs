@@ -7,69 +7,68 @@ use tokio::sync::oneshot;
 
 use crate::algorithm::factor::Factor;
 use crate::decision::Decision;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
-use crate::limits::{Id, Scratch};
+use crate::limits::{Entry, Id, Scratch};
 use crate::shared::calls::outage::end_outage;
-use crate::shared::calls::{keep_ms, no_store};
+use crate::shared::calls::{answer, keep_ms, no_store, policy};
 use crate::shared::part::Part;
 use crate::shared::protocol::change::{BucketChange, Step, Stepped};
 use crate::shared::protocol::gate::Passed;
+use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::text::rule_time_ns;
 use crate::shared::protocol::{Changed, Reply, SharedMode, SharedStore, StoreMember};
-use crate::store::key::{Key, KeyRef};
+use crate::store::key::{Key, KeyRef, LimitTag};
 
-/// A bucket in the store, by the limit that applies to its id. `None`: the limit is not shared, no limit applies, or the
-/// limiter is off.
-pub(super) type Placed = Option<(Arc<dyn SharedStore>, StoreMember)>;
-
-/// Where a call for a bucket is made.
-pub(super) enum Where<R> {
-    /// On this node: its result.
-    Here(R),
-    InStore(Arc<dyn SharedStore>, StoreMember),
+/// A bucket in the store, by the limit that applies to its id, and the terms of that limit.
+pub(super) struct InStore {
+    pub(super) store: Arc<dyn SharedStore>,
+    pub(super) member: StoreMember,
+    pub(super) terms: Terms,
 }
 
-/// Finds the bucket of a call, and makes the call if it is not in the store.
-pub(super) fn find_or_call<R>(
+/// The terms of a shared limit for an id.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) is_leased: bool,
+    pub(super) is_shadow: bool,
+    pub(super) policy: Policy,
+    /// The most units that a settlement may make the bucket owe.
+    pub(super) max_debt: u64,
+}
+
+impl Terms {
+    fn new(entry: &Entry, tag: LimitTag) -> Terms {
+        Terms {
+            is_leased: entry.sharing().lease().is_some(),
+            is_shadow: entry.is_shadow(),
+            policy: policy(entry),
+            max_debt: entry.max_debt_at(tag),
+        }
+    }
+}
+
+/// `None`: the limit is not shared, no limit applies, or the limiter is off.
+pub(super) type Placed = Option<InStore>;
+
+/// Where the answer of a call for one bucket will come.
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, Error>>;
+
+/// Finds the bucket of a call. Makes the call on this node by `call`, or asks the store by `ask` if the bucket is there.
+pub(super) async fn here_or_in_store<T>(
     place: impl Fn() -> Result<Placed, Error>,
-    call: impl Fn() -> Result<R, Error>,
-) -> Result<Where<R>, Error> {
+    call: impl Fn() -> Result<T, Error>,
+    ask: impl FnOnce(InStore) -> Result<Answer<T>, Error>,
+) -> Result<T, Error> {
     loop {
-        if let Some((store, member)) = place()? {
-            return Ok(Where::InStore(store, member));
+        if let Some(place) = place()? {
+            return answer(ask(place)?).await;
         }
         match call() {
             // A reload has come between, and has made the limit a shared one.
             Err(error) if error.needs_store() => {}
-            result => return result.map(Where::Here),
+            result => return result,
         }
-    }
-}
-
-/// A change of a bucket for which the store is asked.
-pub(super) struct AskedChange {
-    change: BucketChange,
-    reply: Reply<Changed>,
-}
-
-impl AskedChange {
-    pub(super) fn new(store: &dyn SharedStore, member: StoreMember, step: Step) -> AskedChange {
-        let change = BucketChange { member, step };
-        let reply = store.change([change.clone()].into());
-        AskedChange { change, reply }
-    }
-}
-
-/// Lets a step in that spends. Those that return units, or are made by hand, are never too many.
-pub(super) fn admit(
-    store: &dyn SharedStore,
-    member: &StoreMember,
-    step: &Step,
-) -> Result<Passed, Error> {
-    match step.spends() {
-        true => store.admit(&mut iter::once(&*member.key), false),
-        false => Ok(Passed::default()),
     }
 }
 
@@ -136,7 +135,8 @@ impl KeyedLimit {
                 limit,
                 lease: None,
             };
-            Ok(Ok(Some((handle.store.clone(), member))))
+            let (store, terms) = (handle.store.clone(), Terms::new(entry, tag));
+            Ok(Ok(Some(InStore { store, member, terms })))
         });
         place.inspect_err(|_| self.tally.count_error())
     }
@@ -148,40 +148,69 @@ impl KeyedLimit {
         Ok(Key::new(KeyRef { limit: self.index, id }))
     }
 
+    /// Returns the terms of a shared limit; `None` if no shared limit applies to the id. An error if the limit is leased.
+    pub(super) fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
+        let inner = &*self.limiter.inner;
+        if !inner.is_enabled() {
+            return Ok(None);
+        }
+        let mut scratch = Scratch::new();
+        let id = self.encoded(id, &mut scratch)?;
+        let terms = inner.with_view(|view| {
+            let entry = view.generation.limits.entry(self.index);
+            let applies = entry.limit_for(id, view.limits_now_ns()).filter(|_| entry.is_shared());
+            Ok(applies.map(|(_, tag)| Terms::new(entry, tag)))
+        });
+        match terms {
+            Some(Terms { is_leased: true, .. }) => {
+                self.tally.count_error();
+                Err(leased(self.name()))
+            }
+            terms => Ok(terms),
+        }
+    }
+
     /// Begins to change a bucket by a task of the store, and returns where its answer will come. The task calls `then` on this
     /// node with the store's answer, also if nobody waits for it.
     pub(super) fn change<T: Send + 'static>(
         &self,
-        (store, member): (Arc<dyn SharedStore>, StoreMember),
+        InStore { store, member, .. }: InStore,
         step: Step,
         then: impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<T, Error>
         + Send
         + 'static,
-    ) -> oneshot::Receiver<Result<T, Error>> {
-        let (tell, changed) = oneshot::channel();
-        let passed = match admit(&*store, &member, &step) {
+    ) -> Answer<T> {
+        let (tell, answer) = oneshot::channel();
+        // Steps that return units, or are made by hand, are never too many.
+        let passed = match step.spends() {
+            true => store.admit(&mut iter::once(&*member.key), false),
+            false => Ok(Passed::default()),
+        };
+        let passed = match passed {
             Ok(passed) => passed,
             Err(error) => {
                 let _ = tell.send(then(self, Err(error)));
-                return changed;
+                return answer;
             }
         };
         let (handle, by) = (self.clone(), store.clone());
-        let asked = AskedChange::new(&*store, member, step);
+        let change = BucketChange { member, step };
+        let reply = store.change([change.clone()].into());
         store.run(Box::pin(async move {
-            let changed = handle.changed(&*by, asked).await;
+            let changed = handle.changed(&*by, change, reply).await;
             drop(passed);
             // The caller may have dropped its future.
             let _ = tell.send(then(&handle, changed));
         }));
-        changed
+        answer
     }
 
     /// Waits for the store's answer, which may end an outage.
     pub(super) async fn changed(
         &self,
         store: &dyn SharedStore,
-        AskedChange { change, reply }: AskedChange,
+        change: BucketChange,
+        reply: Reply<Changed>,
     ) -> Result<ChangedBucket, Error> {
         let answer = reply.await;
         if let Some(Part { denials: Some(denials), .. }) = self.limiter.inner.part() {
@@ -196,6 +225,14 @@ impl KeyedLimit {
     }
 }
 
+#[cold]
+fn leased(name: &str) -> Error {
+    let text = format!(
+        "{name} is leased, and units in leases have no order: reservations and estimates need a limit with shared: exact"
+    );
+    Error::new(ErrorKind::Leased, text)
+}
+
 impl ChangedBucket {
     /// Decides a check of the bucket at a cost of 0, as the next call finds it.
     pub(super) fn check(&self) -> Decision {
@@ -203,11 +240,11 @@ impl ChangedBucket {
         self.member.limit.rule().spend(self.stepped.after().word, now_ns, 0).decision
     }
 
-    /// Returns the decision `of_step` of a refund or a reset with the figures that the next call finds: the units that nodes
+    /// Returns the step's decision of a refund or a reset with the figures that the next call finds: the units that nodes
     /// hold are not in the bucket.
-    pub(super) fn figures_of(&self, of_step: Decision) -> Decision {
+    pub(super) fn returned(&self) -> Decision {
         let now_ns = rule_time_ns(self.stepped.unix_ns);
         let found = self.member.limit.rule().refund(self.stepped.after().word, now_ns, 0);
-        of_step.with_figures_of(found.decision)
+        self.stepped.decision.with_figures_of(found.decision)
     }
 }

@@ -8,11 +8,9 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
 #[cfg(feature = "tracing")]
 use crate::observe::events;
-use crate::shared::calls::answer;
-use crate::shared::calls::change::{ChangedBucket, Where, find_or_call};
+use crate::shared::calls::change::{ChangedBucket, InStore, here_or_in_store};
 use crate::shared::calls::handle::{ScaledSharedLimit, SharedLimit};
-use crate::shared::protocol::change::{Step, Stepped};
-use crate::shared::protocol::text::rule_time_ns;
+use crate::shared::protocol::change::Step;
 
 impl ScaledSharedLimit<'_> {
     /// Like [`SharedLimit::refund`].
@@ -24,18 +22,12 @@ impl ScaledSharedLimit<'_> {
         let (ScaledSharedLimit { limit, factor }, id) = (*self, id.into());
         let place = || limit.place_scaled(id, cost, factor);
         let call = || limit.scaled(factor).refund(id, cost);
-        let (store, member) = match find_or_call(place, call)? {
-            Where::Here(decision) => return Ok(decision),
-            Where::InStore(store, member) => (store, member),
+        let ask = |place: InStore| {
+            // In shadow mode a cost above the burst is no error.
+            let units = if cost > place.member.limit.burst() { 0 } else { cost };
+            Ok(limit.change(place, Step::Refund { units }, |_, changed| Ok(changed?.returned())))
         };
-        // In shadow mode a cost above the burst is no error.
-        let units = if cost > member.limit.burst() { 0 } else { cost };
-        let refunded = move |changed: &ChangedBucket| {
-            let ChangedBucket { member, stepped } = changed;
-            let now_ns = rule_time_ns(stepped.unix_ns);
-            member.limit.rule().refund(stepped.before.word, now_ns, units).decision
-        };
-        answer(limit.change((store, member), Step::Refund { units }, showing(refunded))).await
+        here_or_in_store(place, call, ask).await
     }
 
     /// Like [`SharedLimit::reset`].
@@ -46,16 +38,10 @@ impl ScaledSharedLimit<'_> {
     pub async fn reset<'a>(&self, id: impl Into<Id<'a>>) -> Result<Decision, Error> {
         let (ScaledSharedLimit { limit, factor }, id) = (*self, id.into());
         let place = || limit.place_scaled(id, 0, factor);
-        let (store, member) = match find_or_call(place, || limit.scaled(factor).reset(id))? {
-            Where::Here(decision) => return Ok(decision),
-            Where::InStore(store, member) => (store, member),
-        };
-        let reset = |changed: &ChangedBucket| {
-            let ChangedBucket { member, stepped } = changed;
-            let now_ns = rule_time_ns(stepped.unix_ns);
-            member.limit.rule().reset(stepped.before.word, now_ns).decision
-        };
-        answer(limit.change((store, member), Step::Reset, showing(reset))).await
+        let call = || limit.scaled(factor).reset(id);
+        let ask =
+            |place| Ok(limit.change(place, Step::Reset, |_, changed| Ok(changed?.returned())));
+        here_or_in_store(place, call, ask).await
     }
 }
 
@@ -91,23 +77,21 @@ impl SharedLimit {
         time: Duration,
     ) -> Result<Duration, Error> {
         let (limit, id) = (&self.limit, id.into());
-        let (store, member) =
-            match find_or_call(|| limit.place_while_off(id), || limit.block(id, time))? {
-                Where::Here(left) => return Ok(left),
-                Where::InStore(store, member) => (store, member),
+        let ask = |place: InStore| {
+            let (key, name) = (limit.key_of(id)?, place.member.key.clone());
+            let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+                let stepped = changed?.stepped;
+                let left_ns = stepped.after().blocked_ns(stepped.unix_ns).unwrap_or(0);
+                let id = key.as_ref().id;
+                handle.drop_lease(id, &name);
+                let left = Duration::from_nanos(left_ns);
+                #[cfg(feature = "tracing")]
+                events::block(handle.logged(id), left);
+                Ok(left)
             };
-        let (key, name) = (limit.key_of(id)?, member.key.clone());
-        let note = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
-            let Stepped { unix_ns, before, new, .. } = changed?.stepped;
-            let left_ns = new.unwrap_or(before).blocked_ns(unix_ns).unwrap_or(0);
-            let id = key.as_ref().id;
-            handle.drop_lease(id, &name);
-            let left = Duration::from_nanos(left_ns);
-            #[cfg(feature = "tracing")]
-            events::block(handle.logged(id), left);
-            Ok(left)
+            Ok(limit.change(place, Step::Block { time }, note))
         };
-        answer(limit.change((store, member), Step::Block { time }, note)).await
+        here_or_in_store(|| limit.place_while_off(id), || limit.block(id, time), ask).await
     }
 
     /// Ends an id's block. Returns whether the id was blocked.
@@ -117,23 +101,20 @@ impl SharedLimit {
     /// See [`SharedLimit`]; [`block`](SharedLimit::block) has an example.
     pub async fn unblock<'a>(&self, id: impl Into<Id<'a>>) -> Result<bool, Error> {
         let (limit, id) = (&self.limit, id.into());
-        match find_or_call(|| limit.place_while_off(id), || limit.unblock(id))? {
-            Where::Here(was_blocked) => Ok(was_blocked),
-            Where::InStore(store, member) => {
+        let ask = |place| {
+            #[cfg(feature = "tracing")]
+            let key = limit.key_of(id)?;
+            let note = move |_handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+                let was_blocked = changed?.stepped.blocked_ns().is_some();
                 #[cfg(feature = "tracing")]
-                let key = limit.key_of(id)?;
-                let note = move |_handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
-                    let Stepped { unix_ns, before, .. } = changed?.stepped;
-                    let was_blocked = before.blocked_ns(unix_ns).is_some();
-                    #[cfg(feature = "tracing")]
-                    if was_blocked {
-                        events::unblock(_handle.logged(key.as_ref().id));
-                    }
-                    Ok(was_blocked)
-                };
-                answer(limit.change((store, member), Step::Unblock, note)).await
-            }
-        }
+                if was_blocked {
+                    events::unblock(_handle.logged(key.as_ref().id));
+                }
+                Ok(was_blocked)
+            };
+            Ok(limit.change(place, Step::Unblock, note))
+        };
+        here_or_in_store(|| limit.place_while_off(id), || limit.unblock(id), ask).await
     }
 
     /// Returns the time until an id's block ends; `None` if it is not blocked.
@@ -143,25 +124,10 @@ impl SharedLimit {
     /// See [`SharedLimit`]; [`block`](SharedLimit::block) has an example.
     pub async fn blocked_for<'a>(&self, id: impl Into<Id<'a>>) -> Result<Option<Duration>, Error> {
         let (limit, id) = (&self.limit, id.into());
-        match find_or_call(|| limit.place_while_off(id), || limit.blocked_for(id))? {
-            Where::Here(left) => Ok(left),
-            Where::InStore(store, member) => {
-                let looked =
-                    answer(limit.change((store, member), Step::Look, |_, looked| looked)).await?;
-                let Stepped { unix_ns, before, .. } = looked.stepped;
-                Ok(before.blocked_ns(unix_ns).map(Duration::from_nanos))
-            }
-        }
-    }
-}
-
-/// Returns what a refund or a reset does with the store's answer. `decision` is that of the step.
-fn showing(
-    decision: impl Fn(&ChangedBucket) -> Decision + Send + 'static,
-) -> impl FnOnce(&KeyedLimit, Result<ChangedBucket, Error>) -> Result<Decision, Error> + Send + 'static
-{
-    move |_, changed| {
-        let changed = changed?;
-        Ok(changed.figures_of(decision(&changed)))
+        let blocked = |_: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            Ok(changed?.stepped.blocked_ns().map(Duration::from_nanos))
+        };
+        let ask = |place| Ok(limit.change(place, Step::Look, blocked));
+        here_or_in_store(|| limit.place_while_off(id), || limit.blocked_for(id), ask).await
     }
 }

@@ -3,17 +3,15 @@
 //! Each of these is a task of the store, which goes on if nobody waits for it.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
-
-use tokio::sync::oneshot;
 
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::factor::Factor;
 use crate::error::Error;
+use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
-use crate::shared::calls::change::{AskedChange, ChangedBucket};
-use crate::shared::protocol::change::Step;
-use crate::shared::protocol::{SharedStore, StoreMember};
+use crate::shared::calls::change::{Answer, ChangedBucket, InStore, Placed};
+use crate::shared::protocol::StoreMember;
+use crate::shared::protocol::change::{BucketChange, Step};
 use crate::store::key::Key;
 
 /// A charge of a bucket in the store.
@@ -21,9 +19,9 @@ use crate::store::key::Key;
 pub(crate) struct ChargedInStore {
     pub(super) handle: KeyedLimit,
     pub(super) key: Key,
-    pub(super) store: Arc<dyn SharedStore>,
-    pub(super) member: StoreMember,
-    /// The caller's factor, which scaled the member's limit.
+    /// The limit of the charge, without the caller's factor.
+    pub(super) limit: Limit,
+    /// The caller's factor.
     pub(super) factor: Factor,
     pub(super) cost: u64,
     /// `None`: nothing was charged. A limit in shadow mode charges nothing for a call that it would deny.
@@ -35,15 +33,7 @@ pub(crate) struct ChargedInStore {
 }
 
 /// Where the answer of a settlement will come, and whether its limit is in shadow mode.
-pub(super) type AnswerOfSettlement = (oneshot::Receiver<Result<ChangedBucket, Error>>, bool);
-
-/// The bucket of a charge, by the limit that applies now.
-struct Place {
-    member: StoreMember,
-    /// The most units that a settlement may make the bucket owe.
-    max_debt: u64,
-    is_shadow: bool,
-}
+pub(super) type AnswerOfSettlement = (Answer<ChangedBucket>, bool);
 
 impl ChargedInStore {
     /// Reads the limiter's clock.
@@ -72,19 +62,19 @@ impl ChargedInStore {
             && let Ok(Some(place)) = self.place_now()
             && self.is_of(&place.member)
         {
-            self.run(place.member, step);
+            self.run(place, step);
         }
     }
 
     /// Runs a step that no caller waits for.
-    fn run(&self, member: StoreMember, step: Step) {
-        let charge = self.clone();
-        self.store.run(Box::pin(async move {
-            // Made here and not before: nobody waits for it, so it is never too late.
-            let asked = AskedChange::new(&*charge.store, member, step);
-            match charge.handle.changed(&*charge.store, asked).await {
-                Ok(_) => {}
-                Err(_) => charge.handle.tally.count_error(),
+    fn run(&self, InStore { store, member, .. }: InStore, step: Step) {
+        let (handle, by) = (self.handle.clone(), store.clone());
+        store.run(Box::pin(async move {
+            // Asked here and not before: nobody waits for it, so it is never too late.
+            let change = BucketChange { member, step };
+            let reply = by.change([change.clone()].into());
+            if handle.changed(&*by, change, reply).await.is_err() {
+                handle.tally.count_error();
             }
         }));
     }
@@ -97,24 +87,24 @@ impl ChargedInStore {
         actual: u64,
     ) -> Result<Option<AnswerOfSettlement>, Error> {
         let Some(place) = self.place_now()? else { return Ok(None) };
-        let step = self.settlement(&place, cost, actual);
-        let Place { member, is_shadow, .. } = place;
+        let (step, is_shadow) = (self.settlement(&place, cost, actual), place.terms.is_shadow);
         let counted = |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
             changed.inspect_err(|_| handle.tally.count_error())
         };
-        Ok(Some((self.handle.change((self.store.clone(), member), step, counted), is_shadow)))
+        Ok(Some((self.handle.change(place, step, counted), is_shadow)))
     }
 
     /// Returns the step that replaces the estimate `cost` by the actual cost.
-    fn settlement(&self, place: &Place, cost: u64, actual: u64) -> Step {
+    fn settlement(&self, place: &InStore, cost: u64, actual: u64) -> Step {
+        let InStore { member, terms, .. } = place;
         // A limit in shadow mode that would have denied the estimate charges nothing of the call.
-        let owes_none = place.is_shadow && cost > 0 && self.mark.is_none();
+        let owes_none = terms.is_shadow && cost > 0 && self.mark.is_none();
         match (actual.cmp(&cost), self.mark) {
-            (Ordering::Less, Some(charge)) if self.is_of(&place.member) => {
+            (Ordering::Less, Some(charge)) if self.is_of(member) => {
                 Step::Return { units: cost - actual, charge }
             }
             (Ordering::Greater, _) if !owes_none => {
-                Step::Owe { units: actual - cost, max_debt: place.max_debt }
+                Step::Owe { units: actual - cost, max_debt: terms.max_debt }
             }
             _ => Step::Look,
         }
@@ -123,28 +113,15 @@ impl ChargedInStore {
     /// Whether the limit of the charge still applies.
     fn is_of(&self, member: &StoreMember) -> bool {
         let has_ended = self.ends_ns.is_some_and(|ends_ns| ends_ns <= self.now_ns());
-        !has_ended && member.own_limit() == self.member.own_limit()
+        !has_ended && *member.own_limit() == self.limit
     }
 
     /// Returns the bucket by the limit that applies now. `None`: no limit applies, it is local, or the limiter is off.
-    fn place_now(&self) -> Result<Option<Place>, Error> {
-        let inner = &*self.handle.limiter.inner;
-        if !inner.is_enabled() {
+    fn place_now(&self) -> Result<Placed, Error> {
+        if !self.handle.limiter.inner.is_enabled() {
             return Ok(None);
         }
-        let (id, index) = (self.key.as_ref().id, self.key.as_ref().limit);
-        let Some((_, member)) = self.handle.place_of(id, 0, self.factor)? else {
-            return Ok(None);
-        };
-        Ok(Some(inner.with_view(|view| {
-            let entry = view.generation.limits.entry(index);
-            let applies = entry.limit_for(id, view.limits_now_ns());
-            Ok(Place {
-                member: member.clone(),
-                max_debt: applies.map_or(0, |(_, tag)| entry.max_debt_at(tag)),
-                is_shadow: entry.is_shadow(),
-            })
-        })))
+        self.handle.place_of(self.key.as_ref().id, 0, self.factor)
     }
 }
 

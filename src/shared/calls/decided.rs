@@ -10,7 +10,7 @@ use crate::shared::calls::kept::{DecidedBatch, DecidedMember, MemberCharge};
 use crate::shared::calls::lease_path::allowed;
 use crate::shared::protocol::decide::{charge_mark, decide, read};
 use crate::shared::protocol::text::rule_time_ns;
-use crate::shared::protocol::{Found, SharedMode, StoreMember};
+use crate::shared::protocol::{Found, StoreMember};
 
 impl DecidedBatch {
     /// Makes the result of a batch that a local member has denied.
@@ -140,16 +140,12 @@ impl Counted {
         if has_none || self.mode == MemberMode::CheckOnly {
             return None;
         }
-        let store = self.handle.limiter.inner.part()?.handle.store.clone();
         let text = found.texts.get(at)?.as_deref();
         let mark = charge_mark(to_store, text, found.unix_ns_of(at));
-        let mode = SharedMode::CheckOnly;
-        let member = StoreMember { cost: 0, mode, lease: None, ..to_store.clone() };
         Some(MemberCharge::InStore(Box::new(ChargedInStore {
             handle: self.handle.clone(),
             key: self.key.clone(),
-            store,
-            member,
+            limit: to_store.own_limit().clone(),
             factor: self.factor,
             cost: self.cost,
             mark: mark.filter(|_| is_charged),
@@ -165,6 +161,7 @@ mod tests {
 
     use super::*;
     use crate::limit::Limit;
+    use crate::shared::protocol::SharedMode;
     use crate::shared::protocol::text::{SharedBucket, rule_time_ns};
 
     fn member_of(limit: &Limit) -> StoreMember {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::{ExplainedCall, Explanation, Id, LimitMode};
 use crate::shared::calls::answer;
+use crate::shared::calls::change::InStore;
 use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::outage::end_outage;
 use crate::shared::protocol::decide::{decide, read};
@@ -54,7 +55,7 @@ impl SharedLimit {
             if !limit.limiter.is_enabled() {
                 return self.explain_while_off(id, cost).await;
             }
-            let Some((store, member)) = limit.place(id, 0)? else {
+            let Some(InStore { store, member, .. }) = limit.place(id, 0)? else {
                 match limit.explain(id, cost) {
                     // A reload has come between, and has made the limit a shared one.
                     Err(error) if error.needs_store() => continue,

@@ -7,8 +7,8 @@ use crate::limiter::handle::KeyedLimit;
 #[cfg(feature = "tracing")]
 use crate::shared::events;
 use crate::shared::part::Part;
-use crate::shared::protocol::StoreMember;
 use crate::shared::protocol::outage::{Policy, RETRY};
+use crate::shared::protocol::{SharedMode, StoreMember};
 
 /// Notes that the store has answered a call of a limiter.
 pub(super) fn end_outage(handle: &KeyedLimit) {
@@ -52,4 +52,21 @@ pub(super) fn decide_without(
     let now_ns = begin_outage(&handle.limiter, error);
     let decide = |part: &Part| part.outage.decide(members, policies, now_ns);
     handle.limiter.inner.part().map_or_else(Vec::new, decide)
+}
+
+/// Decides a spend of one bucket that the store has not decided, and counts the decision of an outage.
+pub(super) fn decide_spend_without(
+    handle: &KeyedLimit,
+    member: StoreMember,
+    cost: u64,
+    policy: Policy,
+    error: &Error,
+) -> Decision {
+    let member = StoreMember { cost, mode: SharedMode::CheckAndSpend, ..member };
+    let decided = decide_without(handle, &[member], &[policy], error);
+    let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
+    if error.is_store_outage() {
+        handle.tally.count_without_store(decision.allowed());
+    }
+    decision
 }

@@ -3,39 +3,28 @@
 //! A reservation is one step of the store, and its time is the store's. The node waits from the moment at which it has the
 //! answer, so that its wait never ends before the store's time has come.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::decision::Decision;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::reserve::{Receipt, ReserveError};
-use crate::limits::{Id, Scratch};
+use crate::limits::Id;
 use crate::shared::calls::answer;
 use crate::shared::calls::asked::{AskedBatch, SharedCall};
 use crate::shared::calls::batch::Begun;
-use crate::shared::calls::change::{AskedChange, admit};
+use crate::shared::calls::change::{ChangedBucket, InStore};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, MemberCharge};
-use crate::shared::calls::outage::decide_without;
-use crate::shared::calls::policy;
+use crate::shared::calls::outage::decide_spend_without;
 use crate::shared::calls::receipt::{Place, SharedReceipt, SharedReservation, StoredEstimate};
 use crate::shared::protocol::change::{Step, Stepped};
-use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::text::{rule_time_ns, unix_ms};
-use crate::shared::protocol::{SharedMode, SharedStore, StoreMember};
 use crate::store::key::Key;
 use crate::util::time::saturating_ns;
-
-/// The terms of a shared limit for an id that make a reservation another call.
-pub(super) struct Terms {
-    is_leased: bool,
-    pub(super) is_shadow: bool,
-    pub(super) policy: Policy,
-}
 
 /// A grant of the store. If it is dropped before its caller has it, the reservation is cancelled.
 struct Granted {
@@ -112,10 +101,8 @@ impl SharedLimit {
                 let receipt = receipt.unwrap_or_else(|| SharedReceipt::of_nothing(cost));
                 return Ok(SharedReservation(receipt.into_place()));
             }
-            if let Some((store, member)) = handle.place(id, cost)? {
-                let key = handle.key_of(id)?;
-                let asked = Asked { handle: handle.clone(), key, member, cost, at_most };
-                return handle.reserve_in_store(store, asked, terms).await;
+            if let Some(place) = handle.place(id, cost)? {
+                return handle.reserve_in_store(place, handle.key_of(id)?, cost, at_most).await;
             }
         }
     }
@@ -204,27 +191,21 @@ impl KeyedLimit {
 
     async fn reserve_in_store(
         &self,
-        store: Arc<dyn SharedStore>,
-        asked: Asked,
-        terms: Terms,
+        place: InStore,
+        key: Key,
+        cost: u64,
+        at_most: Duration,
     ) -> Result<SharedReservation, ReserveError> {
-        let (cost, key, limit) = (asked.cost, asked.key.clone(), asked.member.limit.clone());
-        let member = asked.member.clone();
-        let (tell, granted) = tokio::sync::oneshot::channel();
-        let by = store.clone();
-        let step = asked.step();
-        let answered = match admit(&*store, &asked.member, &step) {
-            Ok(passed) => {
-                let change = AskedChange::new(&*store, asked.member.clone(), step);
-                store.run(Box::pin(async move {
-                    let granted = asked.ask(by, change).await;
-                    drop(passed);
-                    let _ = tell.send(Ok(granted));
-                }));
-                answer(granted).await.and_then(|result| result)
-            }
-            Err(error) => Err(error),
+        let (of, member, policy) = (key.clone(), place.member.clone(), place.terms.policy);
+        let (limit, at_most_ns) = (member.limit.clone(), saturating_ns(at_most));
+        let step = match cost {
+            0 => Step::Look,
+            units => Step::Reserve { units, at_most_ns },
         };
+        let then = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            Ok(granted(handle, of, changed?, cost, at_most_ns))
+        };
+        let answered = answer(self.change(place, step, then)).await;
         let inner = &*self.limiter.inner;
         let id = key.as_ref().id;
         let mut granted = match answered {
@@ -236,12 +217,7 @@ impl KeyedLimit {
                 return Err(refused);
             }
             Err(error) if error.is_undecided() => {
-                let member = StoreMember { cost, mode: SharedMode::CheckAndSpend, ..member };
-                let decided = decide_without(self, &[member], &[terms.policy], &error);
-                let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
-                if error.is_store_outage() {
-                    self.tally.count_without_store(decision.allowed());
-                }
+                let decision = decide_spend_without(self, member, cost, policy, &error);
                 let counted = if decision.allowed() { cost } else { 0 };
                 self.count(id, &limit, counted, &decision, inner.clock.now_ns());
                 if !decision.allowed() {
@@ -262,115 +238,51 @@ impl KeyedLimit {
             None => SharedReservation::of_nothing(cost),
         })
     }
-
-    /// Returns the terms of a shared limit; an error if it is leased.
-    pub(super) fn terms_unleased(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
-        match self.terms(id)? {
-            Some(Terms { is_leased: true, .. }) => {
-                self.tally.count_error();
-                Err(leased(self.name()))
-            }
-            terms => Ok(terms),
-        }
-    }
-
-    /// Returns the terms of a shared limit; `None` if no shared limit applies to the id.
-    pub(super) fn terms(&self, id: Id<'_>) -> Result<Option<Terms>, Error> {
-        let inner = &*self.limiter.inner;
-        if !inner.is_enabled() {
-            return Ok(None);
-        }
-        let mut scratch = Scratch::new();
-        let id = self.encoded(id, &mut scratch)?;
-        Ok(inner.with_view(|view| {
-            let entry = view.generation.limits.entry(self.index);
-            let applies = entry.limit_for(id, view.limits_now_ns());
-            let applies = applies.filter(|_| entry.is_shared());
-            Ok(applies.map(|_| Terms {
-                is_leased: entry.sharing().lease().is_some(),
-                is_shadow: entry.is_shadow(),
-                policy: policy(entry),
-            }))
-        }))
-    }
 }
 
-#[cold]
-fn leased(name: &str) -> Error {
-    let text = format!(
-        "{name} is leased, and units in leases have no order: reservations and estimates need a limit with shared: exact"
-    );
-    Error::new(ErrorKind::Leased, text)
-}
-
-/// A reservation to make.
-struct Asked {
-    handle: KeyedLimit,
+/// Returns what the store has granted.
+fn granted(
+    handle: &KeyedLimit,
     key: Key,
-    member: StoreMember,
+    changed: ChangedBucket,
     cost: u64,
-    at_most: Duration,
-}
-
-impl Asked {
-    fn step(&self) -> Step {
-        match self.cost {
-            0 => Step::Look,
-            units => Step::Reserve { units, at_most_ns: saturating_ns(self.at_most) },
-        }
+    at_most_ns: u64,
+) -> Result<Granted, ReserveError> {
+    let (after, ChangedBucket { member, stepped }) = (changed.check(), changed);
+    let Stepped { unix_ns, before, new, .. } = stepped;
+    if let Some(left_ns) = stepped.blocked_ns() {
+        return Err(ReserveError::Blocked { left: Duration::from_nanos(left_ns) });
     }
-
-    async fn ask(
-        self,
-        store: Arc<dyn SharedStore>,
-        asked: AskedChange,
-    ) -> Result<Result<Granted, ReserveError>, Error> {
-        let Asked { handle, key, member, cost, at_most } = self;
-        let at_most_ns = saturating_ns(at_most);
-        let changed = handle.changed(&*store, asked).await?;
-        let Stepped { unix_ns, before, new, .. } = changed.stepped;
-        if let Some(left_ns) = before.blocked_ns(unix_ns) {
-            let left = Duration::from_nanos(left_ns);
-            return Ok(Err(ReserveError::Blocked { left }));
+    let not_in_time = |ns| ReserveError::NotInTime { needed: Duration::from_nanos(ns) };
+    let (limit, now_ns) = (member.limit, rule_time_ns(unix_ns));
+    let (wait_ns, word) = if cost == 0 {
+        let wait_ns = if after.allowed() { 0 } else { saturating_ns(after.retry_in()) };
+        if wait_ns > at_most_ns {
+            return Err(not_in_time(wait_ns));
         }
-        let (rule, now_ns, after) = (member.limit.rule(), rule_time_ns(unix_ns), changed.check());
-        let not_in_time =
-            |wait_ns| Ok(Err(ReserveError::NotInTime { needed: Duration::from_nanos(wait_ns) }));
-        if cost == 0 {
-            let wait_ns = if after.allowed() { 0 } else { saturating_ns(after.retry_in()) };
-            if wait_ns > at_most_ns {
-                return not_in_time(wait_ns);
-            }
-            // Nothing is charged, and a settlement may owe.
-            let (mark, reserved) = (None, None);
-            let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
-            let charged = ChargedInStore {
-                handle,
-                key,
-                store,
-                member,
-                factor,
-                cost,
-                mark,
-                reserved,
-                ends_ns,
-            };
-            return Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }));
-        }
-        let places = rule.gcra();
-        let Some(grant) = places.and_then(|gcra| gcra.reserve(before.word, now_ns, cost)) else {
-            return Ok(Err(ReserveError::TooFarAhead));
-        };
+        // Nothing is charged, and a settlement may owe.
+        (wait_ns, None)
+    } else {
+        let places = limit.rule().gcra();
+        let grant = places.and_then(|gcra| gcra.reserve(before.word, now_ns, cost));
+        let grant = grant.ok_or(ReserveError::TooFarAhead)?;
         let wait_ns = grant.at_ns - now_ns;
         if new.is_none() {
             // While nodes hold units, no reservation waits.
             let leased_ms = before.leases.last_end_ms().saturating_sub(unix_ms(unix_ns));
-            return not_in_time(wait_ns.max(leased_ms * NS_PER_MS));
+            return Err(not_in_time(wait_ns.max(leased_ms * NS_PER_MS)));
         }
-        let (mark, reserved) = (Some(rule.charge_mark(grant.word)), Some(grant.word));
-        let (factor, ends_ns) = (Factor::ONE, handle.override_end_ns(key.as_ref().id));
-        let charged =
-            ChargedInStore { handle, key, store, member, factor, cost, mark, reserved, ends_ns };
-        Ok(Ok(Granted { charged: Some(Box::new(charged)), wait_ns, after }))
-    }
+        (wait_ns, Some(grant.word))
+    };
+    let charged = Box::new(ChargedInStore {
+        mark: word.map(|word| limit.rule().charge_mark(word)),
+        ends_ns: handle.override_end_ns(key.as_ref().id),
+        handle: handle.clone(),
+        factor: Factor::ONE,
+        reserved: word,
+        key,
+        limit,
+        cost,
+    });
+    Ok(Granted { charged: Some(charged), wait_ns, after })
 }

@@ -4,7 +4,6 @@ use crate::algorithm::factor::Factor;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
 use crate::shared::calls::charged::ChargedInStore;
-use crate::shared::protocol::StoreMember;
 use crate::store::key::{Key, LimitTag};
 
 /// Units that a batch has taken from a lease of this node.
@@ -24,10 +23,8 @@ pub(crate) struct TakenFromLease {
 impl TakenFromLease {
     /// Gives the units back to their lease, if the node still holds it, else to the bucket in the store, which only begins.
     pub(crate) fn give_back(&self) {
-        if !self.is_back_in_lease()
-            && let Some(charged) = self.in_store()
-        {
-            charged.begin_return();
+        if !self.is_back_in_lease() {
+            self.in_store().begin_return();
         }
     }
 
@@ -50,22 +47,17 @@ impl TakenFromLease {
     }
 
     /// Returns the units as a charge of the bucket in the store, which the lease was.
-    fn in_store(&self) -> Option<ChargedInStore> {
-        let (id, factor) = (self.key.as_ref().id, Factor::ONE);
-        let (store, member) = self.handle.place_of(id, 0, factor).ok()??;
-        let limit = self.limit.clone();
-        // A lease charges by the limit without a factor, so a charge of any word has the same mark.
-        let mark = Some(limit.rule().charge_mark(0));
-        Some(ChargedInStore {
+    fn in_store(&self) -> ChargedInStore {
+        ChargedInStore {
             handle: self.handle.clone(),
             key: self.key.clone(),
-            store,
-            member: StoreMember { limit, ..member },
-            factor,
+            limit: self.limit.clone(),
+            factor: Factor::ONE,
             cost: self.units,
-            mark,
+            // A lease charges by the limit without a factor, so a charge of any word has the same mark.
+            mark: Some(self.limit.rule().charge_mark(0)),
             reserved: None,
             ends_ns: self.ends_ns,
-        })
+        }
     }
 }

@@ -4,14 +4,11 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::Id;
-use crate::shared::calls::answer;
-use crate::shared::calls::change::{ChangedBucket, Where, find_or_call};
+use crate::shared::calls::change::{ChangedBucket, InStore, Terms, here_or_in_store};
 use crate::shared::calls::handle::ScaledSharedLimit;
-use crate::shared::calls::outage::decide_without;
-use crate::shared::calls::reserve::Terms;
+use crate::shared::calls::outage::decide_spend_without;
+use crate::shared::protocol::StoreMember;
 use crate::shared::protocol::change::Step;
-use crate::shared::protocol::text::rule_time_ns;
-use crate::shared::protocol::{SharedMode, StoreMember};
 
 impl ScaledSharedLimit<'_> {
     /// Like [`SharedLimit::spend_up_to`](crate::shared::SharedLimit::spend_up_to), which has an example.
@@ -25,37 +22,18 @@ impl ScaledSharedLimit<'_> {
         most: u64,
     ) -> Result<(u64, Decision), Error> {
         let (ScaledSharedLimit { limit, factor }, id) = (*self, id.into());
-        let (store, member, terms) = loop {
-            let place = || limit.place_scaled(id, 0, factor);
-            match find_or_call(place, || limit.scaled(factor).spend_up_to(id, most))? {
-                Where::Here(granted) => return Ok(granted),
-                Where::InStore(store, member) => {
-                    // A reload that makes the limit a local one may come between.
-                    if let Some(terms) = limit.terms(id)? {
-                        break (store, member, terms);
-                    }
-                }
-            }
+        let place = || limit.place_scaled(id, 0, factor);
+        let call = || limit.scaled(factor).spend_up_to(id, most);
+        let ask = |place: InStore| {
+            let (key, member, terms) = (limit.key_of(id)?, place.member.clone(), place.terms);
+            let at_most = most.min(member.limit.burst());
+            let count = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+                let granted = changed.map(|it| (it.stepped.units, it.stepped.decision));
+                handle.granted(key.as_ref().id, (granted, most), (member, terms))
+            };
+            Ok(limit.change(place, Step::SpendUpTo { most: at_most }, count))
         };
-        let (key, asked) = (limit.key_of(id)?, member.clone());
-        let at_most = most.min(member.limit.burst());
-        let granted_by = move |changed: ChangedBucket| {
-            let ChangedBucket { member, stepped } = changed;
-            let (rule, now_ns) = (member.limit.rule(), rule_time_ns(stepped.unix_ns));
-            let word = stepped.before.word;
-            if let Some(left_ns) = stepped.before.blocked_ns(stepped.unix_ns) {
-                let asked = rule.spend(word, now_ns, at_most.min(1)).decision;
-                let free = rule.spend(word, now_ns, 0).decision;
-                let asked = if asked.allowed() { free } else { asked };
-                return (0, asked.under_block(left_ns));
-            }
-            (stepped.units, rule.spend_up_to(word, now_ns, at_most).1.decision)
-        };
-        let count = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
-            let granted = changed.map(granted_by);
-            handle.granted(key.as_ref().id, (granted, most), (asked, terms))
-        };
-        answer(limit.change((store, member), Step::SpendUpTo { most: at_most }, count)).await
+        here_or_in_store(place, call, ask).await
     }
 
     /// Like [`SharedLimit::drain`](crate::shared::SharedLimit::drain).
@@ -66,13 +44,12 @@ impl ScaledSharedLimit<'_> {
     pub async fn drain<'a>(&self, id: impl Into<Id<'a>>, leave: u64) -> Result<Decision, Error> {
         let (ScaledSharedLimit { limit, factor }, id) = (*self, id.into());
         let place = || limit.place_scaled(id, 0, factor);
-        let found = find_or_call(place, || limit.scaled(factor).drain(id, leave))?;
-        let (store, member) = match found {
-            Where::Here(decision) => return Ok(decision),
-            Where::InStore(store, member) => (store, member),
+        let call = || limit.scaled(factor).drain(id, leave);
+        let drained = |_: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            Ok(changed?.check().of_refund())
         };
-        let drained = limit.change((store, member), Step::Drain { leave }, |_, drained| drained);
-        Ok(answer(drained).await?.check().of_refund())
+        let ask = |place| Ok(limit.change(place, Step::Drain { leave }, drained));
+        here_or_in_store(place, call, ask).await
     }
 }
 
@@ -89,12 +66,7 @@ impl KeyedLimit {
             Ok(granted) => granted,
             Err(error) if error.is_undecided() => {
                 let cost = most.min(limit.burst());
-                let member = StoreMember { cost, mode: SharedMode::CheckAndSpend, ..member };
-                let decided = decide_without(self, &[member], &[terms.policy], &error);
-                let decision = decided.first().copied().unwrap_or(Decision::UNLIMITED);
-                if error.is_store_outage() {
-                    self.tally.count_without_store(decision.allowed());
-                }
+                let decision = decide_spend_without(self, member, cost, terms.policy, &error);
                 (if decision.allowed() { cost } else { 0 }, decision)
             }
             Err(error) => {

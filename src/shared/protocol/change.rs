@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::rule::Rule;
 use crate::algorithm::timed_count::NS_PER_MS;
+use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::shared::protocol::StoreMember;
@@ -75,12 +77,19 @@ pub(crate) struct Stepped {
     pub(crate) new: Option<SharedBucket>,
     /// The units that a [`Step::SpendUpTo`] has charged.
     pub(crate) units: u64,
+    /// The decision of a refund, a reset or a [`Step::SpendUpTo`]; of another step one without figures.
+    pub(crate) decision: Decision,
 }
 
 impl Stepped {
     /// The bucket after the step.
     pub(crate) fn after(&self) -> SharedBucket {
         self.new.unwrap_or(self.before)
+    }
+
+    /// Returns the time until the block ends that the step has found, in ns.
+    pub(crate) fn blocked_ns(&self) -> Option<u64> {
+        self.before.blocked_ns(self.unix_ns)
     }
 }
 
@@ -105,14 +114,18 @@ impl BucketChange {
         let BucketChange { member, step } = self;
         let before = read(&member.key, &member.limit, text)?.guarded(member.own_limit(), unix_ns);
         let (rule, now_ns) = (step.limit(member).rule(), rule_time_ns(unix_ns));
-        let (word, mut units) = (before.word, 0);
+        let (word, mut units, mut decision) = (before.word, 0, Decision::UNLIMITED);
         let is_blocked = before.blocked_ns(unix_ns).is_some();
+        let mut told = |outcome: Outcome| {
+            decision = outcome.decision;
+            outcome.word
+        };
         let word = match *step {
             Step::Look => None,
-            Step::Refund { units } => rule.refund(word, now_ns, units).word,
+            Step::Refund { units } => told(rule.refund(word, now_ns, units)),
             Step::Return { units, charge } => rule.returned(word, now_ns, units, charge),
             Step::Owe { units, max_debt } => rule.owe(word, now_ns, units, max_debt),
-            Step::Reset => rule.reset(word, now_ns).word,
+            Step::Reset => told(rule.reset(word, now_ns)),
             Step::Block { time } => {
                 let end_ns = unix_ns.saturating_add(saturating_ns(time));
                 let until_ms = end_ns.div_ceil(NS_PER_MS).max(before.blocked_until_ms);
@@ -130,11 +143,13 @@ impl BucketChange {
             Step::Cancel { units, word: reserved } => {
                 cancelled(rule, word, now_ns, (units, reserved))
             }
-            Step::SpendUpTo { .. } if is_blocked => None,
             Step::SpendUpTo { most } => {
-                let (charged, outcome) = rule.spend_up_to(word, now_ns, most);
+                let (charged, outcome) = match is_blocked {
+                    true => (0, before.spend(&member.limit, unix_ns, most.min(1))),
+                    false => rule.spend_up_to(word, now_ns, most),
+                };
                 units = charged;
-                outcome.word.filter(|_| charged > 0)
+                told(outcome).filter(|_| charged > 0)
             }
             Step::Drain { leave } => rule.drain(word, now_ns, leave).word,
         };
@@ -142,12 +157,13 @@ impl BucketChange {
             let new = SharedBucket { word, ..before }.with_guard(member.own_limit(), unix_ns);
             new.with_fill_time(&member.limit, member.keep_ms)
         });
-        Ok(Stepped { unix_ns, before, new, units })
+        Ok(Stepped { unix_ns, before, new, units, decision })
     }
 
     fn blocked_until(&self, before: SharedBucket, until_ms: u64, unix_ns: u64) -> Stepped {
         let new = SharedBucket { blocked_until_ms: until_ms, ..before };
-        Stepped { unix_ns, before, new: (new != before).then_some(new), units: 0 }
+        let new = (new != before).then_some(new);
+        Stepped { unix_ns, before, new, units: 0, decision: Decision::UNLIMITED }
     }
 
     /// Returns the text to write, and the ms for which it is kept. A text without ms is removed. `None`: nothing changes.

@@ -1,6 +1,7 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
+use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::timed_count::NS_PER_MS;
 use crate::decision::Decision;
@@ -62,17 +63,8 @@ fn decide_one(
     let end = lease.and_then(|lease| lease.end);
     let ended = end.and_then(|end| bucket.without_lease(member.own_limit(), unix_ns, end));
     let bucket = ended.unwrap_or(bucket);
-    let spend = |cost| limit.rule().spend(bucket.word, rule_time_ns(unix_ns), cost);
-    let outcome = spend(*cost);
-    if let Some(left_ns) = bucket.blocked_ns(unix_ns) {
-        // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
-        let asked = if outcome.decision.allowed() { spend(0) } else { outcome };
-        let decision = asked.decision.under_block(left_ns);
-        let blocked_ns = Some(left_ns);
-        return Ok(DecidedMember { decision, blocked_ns, new: ended, granted: None });
-    }
-    let decision = outcome.decision;
-    let charged = outcome.word.filter(|_| mode.is_charged());
+    let Outcome { word, decision } = bucket.spend(limit, unix_ns, *cost);
+    let charged = word.filter(|_| mode.is_charged());
     let new = charged.map(|word| SharedBucket { word, ..bucket }).or(ended);
     let leased = lease.filter(|_| decision.allowed() && mode.is_charged());
     let leased = leased.and_then(|lease| new.unwrap_or(bucket).with_lease(limit, unix_ns, lease));
@@ -80,7 +72,19 @@ fn decide_one(
         Some((new, granted)) => (Some(new), Some(granted)),
         None => (new, None),
     };
-    Ok(DecidedMember { decision, blocked_ns: None, new, granted })
+    Ok(DecidedMember { decision, blocked_ns: bucket.blocked_ns(unix_ns), new, granted })
+}
+
+impl SharedBucket {
+    /// Decides a spend of the bucket. If its id is blocked, the spend is denied and charges nothing.
+    pub(crate) fn spend(&self, limit: &Limit, unix_ns: u64, cost: u64) -> Outcome {
+        let spend = |cost| limit.rule().spend(self.word, rule_time_ns(unix_ns), cost);
+        let outcome = spend(cost);
+        let Some(left_ns) = self.blocked_ns(unix_ns) else { return outcome };
+        // The call charges nothing, so if the bucket has the units, its figures are those at a cost of 0.
+        let asked = if outcome.decision.allowed() { spend(0) } else { outcome };
+        Outcome { word: None, decision: asked.decision.under_block(left_ns) }
+    }
 }
 
 /// Returns what a return of units of a member's charge needs to know. `text`: the bucket's before the charge. `None`: the bucket
@@ -90,13 +94,10 @@ pub(crate) fn charge_mark(
     text: Option<&[u8]>,
     unix_ns: u64,
 ) -> Option<ChargeMark> {
-    let rule = member.limit.rule();
-    let bucket = read(&member.key, &member.limit, text).ok()?.guarded(member.own_limit(), unix_ns);
-    if !member.mode.is_charged() || bucket.blocked_ns(unix_ns).is_some() {
-        return None;
-    }
-    let charged = rule.spend(bucket.word, rule_time_ns(unix_ns), member.cost).word;
-    charged.map(|word| rule.charge_mark(word))
+    let limit = &member.limit;
+    let bucket = read(&member.key, limit, text).ok()?.guarded(member.own_limit(), unix_ns);
+    let charged = bucket.spend(limit, unix_ns, member.cost).word;
+    charged.filter(|_| member.mode.is_charged()).map(|word| limit.rule().charge_mark(word))
 }
 
 /// Reads the text of a bucket in the store; the error names its key.
