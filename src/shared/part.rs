@@ -64,28 +64,20 @@ impl StartShared for StoreOptions {
 
 impl SharedPart for Part {
     fn sweep(&self, cells: usize, now_ns: u64, view: LimitsView<'_>) {
-        if let Some(leases) = &self.leases {
-            leases.words.sweep(cells, now_ns, view);
-        }
+        self.leases.iter().for_each(|leases| leases.words.sweep(cells, now_ns, view));
     }
 
     fn free_unread(&self) {
-        if let Some(leases) = &self.leases {
-            leases.words.free_unread();
-        }
+        self.leases.iter().for_each(|leases| leases.words.free_unread());
     }
 
     fn begin_reload(&self, limiter: &Arc<LimiterState>) {
-        if let Some(leases) = &self.leases {
-            leases.begin_reload();
-        }
+        self.leases.iter().for_each(|leases| leases.begin_reload());
         Limiter { inner: limiter.clone() }.give_leases_up();
     }
 
     fn renew(&self, view: LimitsView<'_>) {
-        if let Some(leases) = &self.leases {
-            leases.words.renew(view);
-        }
+        self.leases.iter().for_each(|leases| leases.words.renew(view));
     }
 
     fn counters(&self, limiter: &LimiterState) -> StoreCounters {
@@ -93,9 +85,7 @@ impl SharedPart for Part {
     }
 
     fn end_reload(&self) {
-        if let Some(leases) = &self.leases {
-            leases.end_reload();
-        }
+        self.leases.iter().for_each(|leases| leases.end_reload());
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) struct Counted {
 
 /// A batch that the store decides. Its local members, and those that leases of this node have answered, are charged already.
 pub(crate) struct AskedBatch {
+    pub(super) store: Arc<dyn SharedStore>,
     pub(super) locals: Vec<Counted>,
     pub(super) claims: LocalCharges,
     /// The members that the store knows, in the order of `members`.
@@ -213,43 +214,45 @@ pub(super) fn shared_mode(member: &Prepared<'_>, spends: bool) -> SharedMode {
 }
 
 impl AskedBatch {
-    /// Returns the name of the first shared limit.
-    pub(super) fn first_name(&self) -> &str {
-        self.shared.first().map_or("", |member| member.handle.name())
-    }
-
     /// Waits for the store's answer, gives the local charges back if it does not allow the batch, and counts.
     pub(super) async fn decide_by(
         mut self: Box<Self>,
-        (store, reply): (Arc<dyn SharedStore>, Reply<Found>),
+        reply: Reply<Found>,
     ) -> Result<DecidedBatch, Error> {
-        let mut texts = None;
         let passed = std::mem::take(&mut self.passed);
         let answer = reply.await;
         drop(passed);
-        if let Ok(found) = &answer {
-            self.note_answer(found);
-        }
-        let decision = match answer {
-            Ok(found) => {
-                self.end_outage();
-                let decision = self.figures(&found);
-                if let Err(error) = &decision {
-                    store.count_unknown_text(error);
-                }
-                texts = Some(found);
-                decision
-            }
-            Err(error) if error.is_undecided() => Ok(self.undecided(&error)),
-            Err(error) => Err(error),
+        let found = match answer {
+            Ok(found) => found,
+            Err(error) if error.is_undecided() => return Ok(self.decide_undecided(&error)),
+            Err(error) => return Err(self.failed(error)),
         };
-        self.claims.is_kept = decision.as_ref().is_ok_and(Decision::allowed);
-        match &decision {
-            Ok(decision) if self.call.spends => self.count(decision),
-            Ok(_) => {}
-            Err(_) => self.shared.iter().for_each(|member| member.handle.tally.count_error()),
+        self.note_answer(&found);
+        if let Some(first) = self.shared.first() {
+            end_outage(&first.handle);
         }
-        Ok(self.decided(decision?, texts))
+        match self.figures(&found) {
+            Ok(decision) => Ok(self.finished(decision, Some(found))),
+            Err(error) => {
+                self.store.count_unknown_text(&error);
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    /// Counts a batch that is not decided.
+    fn failed(&self, error: Error) -> Error {
+        self.shared.iter().for_each(|member| member.handle.tally.count_error());
+        error
+    }
+
+    /// Keeps the charges of an allowed batch, counts the batch, and makes its result. `found`: the store's answer.
+    fn finished(mut self, decision: Decision, found: Option<Found>) -> DecidedBatch {
+        self.claims.is_kept = decision.allowed();
+        if self.call.spends {
+            self.count(&decision);
+        }
+        self.decided(decision, found)
     }
 
     pub(super) fn denials(&self) -> Option<&Denials> {
@@ -278,28 +281,17 @@ impl AskedBatch {
     pub(super) fn decide_by_denial(mut self, found: Found) -> Result<DecidedBatch, Error> {
         let decision = self.figures(&found)?;
         if self.call.spends {
-            self.count(&decision);
             let denier = self.shared.iter().find(|it| Some(it.position) == decision.denied_by());
             if let Some(stripes) = denier.and_then(|denier| denier.handle.stripes.as_ref()) {
                 stripes.count_by_lease(false);
             }
         }
-        Ok(self.decided(decision, Some(found)))
+        Ok(self.finished(decision, Some(found)))
     }
 
-    /// Decides a batch for which the store is not asked.
-    pub(super) fn decide_unasked(mut self, error: &Error) -> DecidedBatch {
-        let decision = self.undecided(error);
-        self.claims.is_kept = decision.allowed();
-        if self.call.spends {
-            self.count(&decision);
-        }
-        self.decided(decision, None)
-    }
-
-    /// Decides the batch by the policies of its shared members, or denies it for overload. Leases that were to go back with a
-    /// call that was not sent stay.
-    fn undecided(&mut self, error: &Error) -> Decision {
+    /// Decides a batch that the store has not decided: by the policies of its shared members, or denies it for overload. Leases
+    /// that were to go back with a call that was not sent stay.
+    pub(super) fn decide_undecided(mut self, error: &Error) -> DecidedBatch {
         let decision = self.decide_without(error);
         if error.is_unsent() {
             self.leased.iter_mut().for_each(|(_, leased)| leased.not_sent());
@@ -307,17 +299,13 @@ impl AskedBatch {
         if self.call.spends && error.is_store_outage() {
             self.count_without_store(&decision);
         }
-        decision
+        self.finished(decision, None)
     }
 
     /// Decides a batch of which no member has to be asked of the store: leases of this node have answered all of them.
     pub(super) fn decide_here(mut self) -> DecidedBatch {
         let decision = self.strictest_of(std::iter::empty());
-        self.claims.is_kept = decision.allowed();
-        if self.call.spends {
-            self.count(&decision);
-        }
-        self.decided(decision, None)
+        self.finished(decision, None)
     }
 
     /// Computes the figures of the batch's decision from the texts that the store found.
@@ -339,12 +327,6 @@ impl AskedBatch {
             leased.answered(&decided[*at], found);
         }
         Ok(self.strictest_of(decided.into_iter().map(|decided| decided.decision)))
-    }
-
-    fn end_outage(&self) {
-        if let Some(member) = self.shared.first() {
-            end_outage(&member.handle);
-        }
     }
 
     /// Decides the batch by the policies of its shared members.

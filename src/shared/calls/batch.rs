@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::error::Error;
@@ -24,7 +23,7 @@ use crate::shared::calls::answer;
 use crate::shared::calls::asked::{
     AskedBatch, Counted, Keeping, LocalCharges, SharedCall, shared_mode,
 };
-use crate::shared::calls::change::{ChangedBucket, here_or_in_store};
+use crate::shared::calls::change::{Answer, ChangedBucket, here_or_in_store};
 use crate::shared::calls::handle::ScaledSharedLimit;
 use crate::shared::calls::kept::{DecidedBatch, Unclaimed};
 use crate::shared::calls::lease::{LeasedMember, answer_by_lease, have_no_units};
@@ -35,9 +34,6 @@ use crate::shared::protocol::change::Step;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::{StoreHandle, StoreMember};
 use crate::store::Outdated;
-
-/// Where the answer of a batch will come.
-pub(crate) type AnswerOfBatch = oneshot::Receiver<Result<DecidedBatch, Error>>;
 
 /// How far a batch came without the store.
 pub(crate) enum Begun {
@@ -168,7 +164,7 @@ impl SharedBatch<'_> {
                     decision => return decision,
                 },
                 Begun::Decided(decided) => decided,
-                Begun::Asks(asked) => answer(asked.ask()?).await?,
+                Begun::Asks(asked) => answer(asked.ask()).await?,
             };
             let mut each: SmallVec<[Decision; INLINE_MEMBERS]> = SmallVec::new();
             each.resize(self.members.len(), Decision::UNLIMITED);
@@ -244,12 +240,20 @@ impl SharedBatch<'_> {
         call(self.limiter.batch(&members))
     }
 
+    /// Decides a check by what this node knows of shared members. `None`: the store has to be asked, or no member is shared.
+    pub(super) fn check_here(&self) -> Option<Decision> {
+        match self.begin(SharedCall::CHECK) {
+            Ok(Begun::Decided(decided)) => Some(decided.decision),
+            _ => None,
+        }
+    }
+
     /// Decides the batch by the store; `None` if no member is shared.
     pub(super) async fn ask_store(&self, call: SharedCall) -> Result<Option<Decision>, Error> {
         match self.begin(call)? {
             Begun::Local => Ok(None),
             Begun::Decided(decided) => Ok(Some(decided.decision)),
-            Begun::Asks(asked) => Ok(Some(answer(asked.ask()?).await?.decision)),
+            Begun::Asks(asked) => Ok(Some(answer(asked.ask()).await?.decision)),
         }
     }
 
@@ -350,6 +354,7 @@ impl SharedBatch<'_> {
         receipt: Option<Receipt>,
     ) -> Result<Result<Begun, Error>, Outdated> {
         let mut asked = AskedBatch {
+            store: handle.store.clone(),
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
             claims: LocalCharges::new(receipt),
             shared: Vec::new(),
@@ -402,7 +407,7 @@ impl SharedBatch<'_> {
             Ok(passed) => asked.passed = passed,
             Err(error) => {
                 asked.members = members;
-                return Ok(Ok(Begun::Decided(asked.decide_unasked(&error))));
+                return Ok(Ok(Begun::Decided(asked.decide_undecided(&error))));
             }
         }
         if let ([member], true, Some(denials)) = (&*members, was_denied, asked.denials()) {
@@ -431,20 +436,10 @@ pub(super) fn asked_member(
     member: &Prepared<'_>,
     spends: bool,
 ) -> StoreMember {
-    let index = member.key.key.limit;
-    let entry = view.generation.limits.entry(index);
-    let limit = (*member.limit).clone();
-    StoreMember {
-        key: handle.key(entry, &limit, member.key.key.id),
-        keep_ms: super::keep_ms(view, index, member.key.tag, &limit),
-        lease: None,
-        unscaled: (member.factor != Factor::ONE)
-            .then(|| view.generation.limits.limit_at(member.key.tag).cloned().map(Box::new))
-            .flatten(),
-        limit,
-        cost: member.cost,
-        mode: shared_mode(member, spends),
-    }
+    let (key, limit) = (&member.key, (*member.limit).clone());
+    let entry = view.generation.limits.entry(key.key.limit);
+    let to_store = handle.member(view, entry, key.key, (limit, key.tag), member.factor);
+    StoreMember { cost: member.cost, mode: shared_mode(member, spends), ..to_store }
 }
 
 /// Gives one member of a batch its units back, or makes its bucket full.
@@ -466,30 +461,25 @@ async fn give(limiter: &Limiter, member: &Member<'_>, refunds: bool) -> Result<D
 
 impl AskedBatch {
     /// Hands the batch to the store; returns where its answer will come.
-    pub(crate) fn ask(self: Box<Self>) -> Result<AnswerOfBatch, Error> {
+    pub(crate) fn ask(self: Box<Self>) -> Answer<DecidedBatch> {
         self.ask_as(|decided| decided)
     }
 
     /// As [`ask`](Self::ask), for a caller that takes nothing if it goes away.
-    pub(super) fn ask_unclaimed(
-        self: Box<Self>,
-    ) -> Result<oneshot::Receiver<Result<Unclaimed, Error>>, Error> {
+    pub(super) fn ask_unclaimed(self: Box<Self>) -> Answer<Unclaimed> {
         self.ask_as(Unclaimed::new)
     }
 
     fn ask_as<T: Send + 'static>(
         self: Box<Self>,
         wrap: impl FnOnce(DecidedBatch) -> T + Send + 'static,
-    ) -> Result<oneshot::Receiver<Result<T, Error>>, Error> {
-        let part = self.shared.first().and_then(|first| first.handle.limiter.inner.part());
-        let Some(Part { handle, .. }) = part else { return Err(no_store(self.first_name())) };
-        let (store, members) = (handle.store.clone(), self.members.clone());
+    ) -> Answer<T> {
         let (tell, answer) = oneshot::channel();
-        let by = (store.clone(), store.charge(members));
+        let (store, reply) = (self.store.clone(), self.store.charge(self.members.clone()));
         store.run(Box::pin(async move {
             // The caller may have dropped its future.
-            let _ = tell.send(self.decide_by(by).await.map(wrap));
+            let _ = tell.send(self.decide_by(reply).await.map(wrap));
         }));
-        Ok(answer)
+        answer
     }
 }

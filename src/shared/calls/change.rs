@@ -11,13 +11,13 @@ use crate::error::{Error, ErrorKind};
 use crate::limiter::handle::KeyedLimit;
 use crate::limits::{Entry, Id, Scratch};
 use crate::shared::calls::outage::end_outage;
-use crate::shared::calls::{answer, keep_ms, no_store, policy};
+use crate::shared::calls::{answer, no_store, policy};
 use crate::shared::part::Part;
 use crate::shared::protocol::change::{BucketChange, Step, Stepped};
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::outage::Policy;
 use crate::shared::protocol::text::rule_time_ns;
-use crate::shared::protocol::{Changed, Reply, SharedMode, SharedStore, StoreMember};
+use crate::shared::protocol::{Changed, Reply, SharedStore, StoreMember};
 use crate::store::key::{Key, KeyRef, LimitTag};
 
 /// A bucket in the store, by the limit that applies to its id, and the terms of that limit.
@@ -51,8 +51,8 @@ impl Terms {
 /// `None`: the limit is not shared, no limit applies, or the limiter is off.
 pub(super) type Placed = Option<InStore>;
 
-/// Where the answer of a call for one bucket will come.
-pub(super) type Answer<T> = oneshot::Receiver<Result<T, Error>>;
+/// Where the answer of a call to the store will come.
+pub(crate) type Answer<T> = oneshot::Receiver<Result<T, Error>>;
 
 /// Finds the bucket of a call. Makes the call on this node by `call`, or asks the store by `ask` if the bucket is there.
 pub(super) async fn here_or_in_store<T>(
@@ -61,8 +61,8 @@ pub(super) async fn here_or_in_store<T>(
     ask: impl FnOnce(InStore) -> Result<Answer<T>, Error>,
 ) -> Result<T, Error> {
     loop {
-        if let Some(place) = place()? {
-            return answer(ask(place)?).await;
+        if let Some(found) = place()? {
+            return answer(ask(found)?).await;
         }
         match call() {
             // A reload has come between, and has made the limit a shared one.
@@ -113,7 +113,6 @@ impl KeyedLimit {
             let Some((limit, tag)) = applies.filter(|_| entry.is_shared()) else {
                 return Ok(Ok(None));
             };
-            let unscaled = limit.clone();
             let limit = match view.scaled(self.index, limit, factor) {
                 Ok(Some(limit)) => limit,
                 Ok(None) => return Ok(Ok(None)),
@@ -126,15 +125,7 @@ impl KeyedLimit {
                 return Ok(Err(no_store(&entry.name)));
             };
             let key = KeyRef { limit: self.index, id };
-            let member = StoreMember {
-                key: handle.key(entry, &limit, key.id),
-                unscaled: (factor != Factor::ONE).then(|| Box::new(unscaled)),
-                cost: 0,
-                mode: SharedMode::CheckOnly,
-                keep_ms: keep_ms(view, self.index, tag, &limit),
-                limit,
-                lease: None,
-            };
+            let member = handle.member(view, entry, key, (limit, tag), factor);
             let (store, terms) = (handle.store.clone(), Terms::new(entry, tag));
             Ok(Ok(Some(InStore { store, member, terms })))
         });

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::factor::Factor;
+use crate::decision::Decision;
 use crate::error::Error;
 use crate::limit::Limit;
 use crate::limiter::handle::KeyedLimit;
@@ -23,6 +24,7 @@ pub(crate) struct ChargedInStore {
     pub(super) limit: Limit,
     /// The caller's factor.
     pub(super) factor: Factor,
+    /// The units of the call, also if nothing was charged.
     pub(super) cost: u64,
     /// `None`: nothing was charged. A limit in shadow mode charges nothing for a call that it would deny.
     pub(super) mark: Option<ChargeMark>,
@@ -31,9 +33,6 @@ pub(crate) struct ChargedInStore {
     /// The end of the override that applied, in ns of the limiter's clock.
     pub(super) ends_ns: Option<u64>,
 }
-
-/// Where the answer of a settlement will come, and whether its limit is in shadow mode.
-pub(super) type AnswerOfSettlement = (Answer<ChangedBucket>, bool);
 
 impl ChargedInStore {
     /// Reads the limiter's clock.
@@ -79,24 +78,20 @@ impl ChargedInStore {
         }));
     }
 
-    /// Begins to replace the estimate `cost` by the actual cost. Returns where the answer will come, and whether the limit is
-    /// in shadow mode; `None` if no limit applies now.
-    pub(super) fn settle(
-        &self,
-        cost: u64,
-        actual: u64,
-    ) -> Result<Option<AnswerOfSettlement>, Error> {
+    /// Begins to replace the estimate by the actual cost. Returns where the decision will come; `None` if no limit applies now.
+    pub(super) fn settle(&self, actual: u64) -> Result<Option<Answer<Decision>>, Error> {
         let Some(place) = self.place_now()? else { return Ok(None) };
-        let (step, is_shadow) = (self.settlement(&place, cost, actual), place.terms.is_shadow);
-        let counted = |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
-            changed.inspect_err(|_| handle.tally.count_error())
+        let (step, is_shadow) = (self.settlement(&place, actual), place.terms.is_shadow);
+        let settled = move |handle: &KeyedLimit, changed: Result<ChangedBucket, Error>| {
+            let decision = changed.inspect_err(|_| handle.tally.count_error())?.check();
+            Ok(if is_shadow { decision.in_shadow() } else { decision })
         };
-        Ok(Some((self.handle.change(place, step, counted), is_shadow)))
+        Ok(Some(self.handle.change(place, step, settled)))
     }
 
-    /// Returns the step that replaces the estimate `cost` by the actual cost.
-    fn settlement(&self, place: &InStore, cost: u64, actual: u64) -> Step {
-        let InStore { member, terms, .. } = place;
+    /// Returns the step that replaces the estimate by the actual cost.
+    fn settlement(&self, place: &InStore, actual: u64) -> Step {
+        let (InStore { member, terms, .. }, cost) = (place, self.cost);
         // A limit in shadow mode that would have denied the estimate charges nothing of the call.
         let owes_none = terms.is_shadow && cost > 0 && self.mark.is_none();
         match (actual.cmp(&cost), self.mark) {

@@ -33,12 +33,7 @@ impl Part {
 fn held_units(inner: &LimiterState, leases: &Leases, key: &Key) -> u64 {
     let now_ns = inner.clock.now_ns();
     inner.with_view(|view| {
-        let key = key.as_ref();
-        let entry = view.generation.limits.entry(key.limit);
-        let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
-            return Ok(0);
-        };
-        let key = leases.words.key(view, key, tag);
+        let Some(key) = leases.place(view, key.as_ref(), now_ns) else { return Ok(0) };
         let spent = leases.words.spend(view, &key, (0, false), now_ns)?;
         Ok(spent.map_or(0, |(left, _)| left))
     })

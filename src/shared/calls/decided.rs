@@ -8,7 +8,7 @@ use crate::shared::calls::asked::{AskedBatch, Counted, LocalCharges};
 use crate::shared::calls::charged::ChargedInStore;
 use crate::shared::calls::kept::{DecidedBatch, DecidedMember, MemberCharge};
 use crate::shared::calls::lease_path::allowed;
-use crate::shared::protocol::decide::{charge_mark, decide, read};
+use crate::shared::protocol::decide::{charge_mark, decide_found_one, read};
 use crate::shared::protocol::text::rule_time_ns;
 use crate::shared::protocol::{Found, StoreMember};
 
@@ -112,14 +112,14 @@ impl AskedBatch {
 /// is the node's again, because the batch is denied.
 fn looked_at(member: &StoreMember, at: usize, found: &Found) -> Option<Decision> {
     let at_no_cost = StoreMember { cost: 0, ..member.clone() };
-    let (text, unix_ns) = (std::slice::from_ref(found.texts.get(at)?), found.unix_ns_of(at));
-    let decision = decide(&[at_no_cost], text, unix_ns).ok()?.first()?.decision;
+    let decision = decide_found_one(&at_no_cost, found, at).ok()?.decision;
     if !decision.blocked() {
         return Some(decision);
     }
     // A member in shadow mode, which shows its own figures.
     let limit = &member.limit;
-    let bucket = read(&member.key, limit, text.first()?.as_deref()).ok()?;
+    let unix_ns = found.unix_ns_of(at);
+    let bucket = read(&member.key, limit, found.texts.get(at)?.as_deref()).ok()?;
     let word = bucket.guarded(member.own_limit(), unix_ns).word;
     Some(limit.rule().spend(word, rule_time_ns(unix_ns), 0).decision)
 }

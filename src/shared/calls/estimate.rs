@@ -57,7 +57,7 @@ impl SharedBatch<'_> {
                     }
                 },
                 Begun::Decided(decided) => decided,
-                Begun::Asks(asked) => answer(asked.ask()?).await?,
+                Begun::Asks(asked) => answer(asked.ask()).await?,
             };
             let decision = decided.decision;
             return Ok((decision, decision.allowed().then(|| receipt_of(decided))));
@@ -72,8 +72,7 @@ fn receipt_of(decided: DecidedBatch) -> SharedReceipt {
         match member.charge {
             Some(MemberCharge::Here(receipt)) => here = here.joined(*receipt),
             Some(MemberCharge::InStore(charge)) => {
-                let (cost, position) = (charge.cost, Some(member.position));
-                in_store.push(StoredEstimate { charge, cost, position });
+                in_store.push(StoredEstimate { charge, position: Some(member.position) });
             }
             // A reload has leased a limit since the batch was looked at. Its units stay charged.
             Some(MemberCharge::FromLease(_)) | None => {}

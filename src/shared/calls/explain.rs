@@ -13,7 +13,7 @@ use crate::shared::calls::answer;
 use crate::shared::calls::change::InStore;
 use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::outage::end_outage;
-use crate::shared::protocol::decide::{decide, read};
+use crate::shared::protocol::decide::read;
 use crate::shared::protocol::text::rule_time_ns;
 use crate::shared::protocol::{SharedStore, StoreMember};
 
@@ -108,21 +108,16 @@ async fn explain_now(
     cost: u64,
 ) -> Result<ExplainedCall, Error> {
     let found = store.charge_return([member.clone()].into()).await?;
-    let (limit, text) = (&member.limit, found.texts.first().and_then(Option::as_deref));
+    let (limit, unix_ns) = (&member.limit, found.unix_ns);
+    let text = found.texts.first().and_then(Option::as_deref);
     let bucket = read(&member.key, limit, text)
         .inspect_err(|error| store.count_unknown_text(error))?
-        .guarded(limit, found.unix_ns);
-    let decision_at = |cost| {
-        let asked = StoreMember { cost, ..member.clone() };
-        let decided = decide(&[asked], &found.texts, found.unix_ns)?;
-        Ok::<_, Error>(decided.first().map(|decided| decided.decision))
-    };
-    let blocked = bucket.blocked_ns(found.unix_ns).map(Duration::from_nanos);
+        .guarded(limit, unix_ns);
+    let blocked = bucket.blocked_ns(unix_ns).map(Duration::from_nanos);
     // A decision on an id that is blocked does not have the bucket's own figures.
-    let of_bucket = limit.rule().spend(bucket.word, rule_time_ns(found.unix_ns), 0).decision;
-    let state = if blocked.is_some() { None } else { decision_at(0)? };
-    let decision = if cost > limit.burst() { None } else { decision_at(cost)? };
-    let state = state.unwrap_or(of_bucket);
+    let state = limit.rule().spend(bucket.word, rule_time_ns(unix_ns), 0).decision;
+    let fits = cost <= limit.burst();
+    let decision = fits.then(|| bucket.spend(limit, unix_ns, cost).decision);
     Ok(ExplainedCall { cost, state, decision, is_enabled: true, blocked })
 }
 

@@ -7,10 +7,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
+use crate::algorithm::factor::Factor;
 use crate::core::state::LimiterState;
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::shared::calls::{answer, keep_ms};
+use crate::shared::calls::answer;
 use crate::shared::part::Part;
 use crate::shared::protocol::decide::read;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
@@ -113,12 +114,7 @@ impl Limiter {
     /// Takes the units of a lease out of its word.
     fn take_word(&self, leases: &Leases, key: &Key, now_ns: u64) -> u64 {
         self.inner.with_view(|view| {
-            let key = key.as_ref();
-            let entry = view.generation.limits.entry(key.limit);
-            let Some((_, tag)) = entry.limit_for(key.id, view.limits_ns(now_ns)) else {
-                return Ok(0);
-            };
-            let key = leases.words.key(view, key, tag);
+            let Some(key) = leases.place(view, key.as_ref(), now_ns) else { return Ok(0) };
             Ok(leases.words.take(view, &key, now_ns)?.units())
         })
     }
@@ -169,19 +165,10 @@ impl Limiter {
             let (Some((limit, tag)), Some(length)) = (applies, entry.sharing().lease()) else {
                 return Ok(None);
             };
-            Ok(Some(StoreMember {
-                key: handle.key(entry, limit, key.id),
-                limit: limit.clone(),
-                unscaled: None,
-                cost: 0,
-                mode: SharedMode::SpendOnly,
-                keep_ms: keep_ms(view, key.limit, tag, limit),
-                lease: Some(LeaseRequest {
-                    want: 0,
-                    length_ms: length.as_millis() as u64,
-                    end: Some(end),
-                }),
-            }))
+            let length_ms = length.as_millis() as u64;
+            let lease = LeaseRequest { want: 0, length_ms, end: Some(end) };
+            let member = handle.member(view, entry, key, (limit.clone(), tag), Factor::ONE);
+            Ok(Some(StoreMember { mode: SharedMode::SpendOnly, lease: Some(lease), ..member }))
         })
     }
 }

@@ -175,23 +175,9 @@ impl SharedLimit {
     /// Checks at a cost of 0 what this node knows of an id without the store. For this crate's tests.
     #[doc(hidden)]
     pub fn known_here<'a>(&self, id: impl Into<Id<'a>>) -> Option<Decision> {
-        self.decide_here(id.into(), SharedCall::CHECK, 0)
-    }
-
-    /// Spends from a lease of this node, or is denied by a denial that it keeps. `None`: the store has to be asked.
-    #[cfg(test)]
-    pub(crate) fn spend_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
-        self.decide_here(id.into(), SharedCall::SPEND, cost)
-    }
-
-    #[cfg(all(test, feature = "yaml"))]
-    pub(crate) fn check_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
-        self.decide_here(id.into(), SharedCall::CHECK, cost)
-    }
-
-    fn decide_here(&self, id: Id<'_>, call: SharedCall, cost: u64) -> Option<Decision> {
-        let members = [self.limit.member(id).cost(cost).into()];
-        self.limit.limiter.shared_batch(&members).decide_here(call)
+        let id: Id<'_> = id.into();
+        let members = [self.limit.member(id).cost(0).into()];
+        self.limit.limiter.shared_batch(&members).check_here()
     }
 
     fn plain(&self) -> ScaledSharedLimit<'_> {

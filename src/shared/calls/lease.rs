@@ -12,8 +12,8 @@ use crate::shared::protocol::decide::DecidedMember;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::shared::protocol::{Found, SharedMode, StoreMember};
-use crate::store::Outdated;
 use crate::store::key::{Key, KeyRef};
+use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -24,6 +24,20 @@ fn leases_of<'v>(view: LimitsView<'v>, member: &Prepared<'_>) -> Option<(&'v Lea
     let length = entry.sharing().lease()?;
     let is_plain = member.factor == Factor::ONE && member.trial == Trial::Nothing;
     Some((view.inner.leases().filter(|_| is_plain)?, saturating_ns(length)))
+}
+
+impl Leases {
+    /// Returns where the word of a key's lease is, by the limit that applies then.
+    pub(super) fn place<'k>(
+        &self,
+        view: LimitsView<'_>,
+        key: KeyRef<'k>,
+        now_ns: u64,
+    ) -> Option<StoreKey<'k>> {
+        let entry = view.generation.limits.entry(key.limit);
+        let (_, tag) = entry.limit_for(key.id, view.limits_ns(now_ns))?;
+        Some(self.words.key(view, key, tag))
+    }
 }
 
 /// Answers a member from its lease. `None`: only the store can tell.

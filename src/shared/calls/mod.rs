@@ -18,7 +18,6 @@ mod give_up;
 pub(crate) mod handle;
 #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only the layer keeps members"))]
 pub(crate) mod kept;
-mod known;
 mod lease;
 mod lease_path;
 pub(crate) mod member;
@@ -45,9 +44,9 @@ use crate::limiter::Limiter;
 use crate::limits::boulder_number;
 use crate::limits::{Entry, OnError, decode};
 use crate::shared::Store;
-use crate::shared::protocol::StoreHandle;
 use crate::shared::protocol::outage::Policy;
-use crate::store::key::{LimitIndex, LimitTag};
+use crate::shared::protocol::{SharedMode, StoreHandle, StoreMember};
+use crate::store::key::{KeyRef, LimitIndex, LimitTag};
 
 impl StoreHandle {
     /// Returns Boulder's number of a limit whose buckets have Boulder's keys.
@@ -87,6 +86,27 @@ impl StoreHandle {
             }
         };
         [&*self.prefix, &*entry.name, slash, algorithm, mark, &*id].concat().into()
+    }
+
+    /// Makes a member that checks an id's bucket at a cost of 0. `limit`: the one of the tag, multiplied by the caller's factor.
+    fn member(
+        &self,
+        view: LimitsView<'_>,
+        entry: &Entry,
+        key: KeyRef<'_>,
+        (limit, tag): (Limit, LimitTag),
+        factor: Factor,
+    ) -> StoreMember {
+        let own = || view.generation.limits.limit_at(tag).cloned().map(Box::new);
+        StoreMember {
+            key: self.key(entry, &limit, key.id),
+            keep_ms: keep_ms(view, key.limit, tag, &limit),
+            unscaled: (factor != Factor::ONE).then(own).flatten(),
+            limit,
+            cost: 0,
+            mode: SharedMode::CheckOnly,
+            lease: None,
+        }
     }
 }
 

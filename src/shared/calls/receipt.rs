@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::reserve::{Receipt, Reservation};
 use crate::shared::calls::answer;
-use crate::shared::calls::charged::{AnswerOfSettlement, ChargedInStore};
+use crate::shared::calls::charged::ChargedInStore;
 
 /// Charged estimates, of one limit or of the members of a batch, which [`settle`](SharedReceipt::settle) replaces by the actual
 /// costs. A receipt that is dropped leaves its estimates charged.
@@ -23,14 +23,13 @@ pub struct SharedReceipt {
 /// An estimate that is charged to a bucket in the store.
 pub(super) struct StoredEstimate {
     pub(super) charge: Box<ChargedInStore>,
-    pub(super) cost: u64,
     /// The member's position in its batch.
     pub(super) position: Option<usize>,
 }
 
 impl SharedReceipt {
     pub(super) fn new(here: Receipt, in_store: Vec<StoredEstimate>) -> SharedReceipt {
-        let stored = in_store.iter().map(|estimate| estimate.cost);
+        let stored = in_store.iter().map(|estimate| estimate.charge.cost);
         let cost = stored.fold(here.cost(), u64::saturating_add);
         SharedReceipt { here, in_store, cost }
     }
@@ -47,9 +46,7 @@ impl SharedReceipt {
     /// Makes a place that is granted already of the charge of a call for one limit.
     pub(super) fn into_place(mut self) -> Place {
         match self.in_store.pop() {
-            Some(StoredEstimate { charge, cost, .. }) => {
-                Place::InStore { charge, cost, granted_at_ns: 0 }
-            }
+            Some(StoredEstimate { charge, .. }) => Place::InStore { charge, granted_at_ns: 0 },
             None => Place::Here(Reservation::granted(self.here)),
         }
     }
@@ -76,11 +73,11 @@ impl SharedReceipt {
         actual: u64,
     ) -> impl Future<Output = Result<Decision, Error>> + Send + use<> {
         let here = self.here.settle(actual);
-        let begun: Vec<_> = self.in_store.iter().map(|it| it.begin_to_settle(actual)).collect();
+        let begun: Vec<_> = self.in_store.iter().map(|it| it.settle(actual)).collect();
         async move {
             let mut strictest = Ok(here);
             for settling in begun {
-                let decision = settling.answer().await;
+                let decision = settling.await;
                 strictest = strictest.and_then(|before| Ok(before.stricter(decision?)));
             }
             strictest
@@ -103,38 +100,29 @@ impl SharedReceipt {
     ) -> impl Future<Output = Result<Option<Decision>, Error>> + Send + use<> {
         let is_of = |it: &StoredEstimate| it.position.unwrap_or(0) == position;
         let stored = self.in_store.iter().position(is_of);
-        let stored = stored.map(|at| self.in_store.remove(at).begin_to_settle(actual));
+        let stored = stored.map(|at| self.in_store.remove(at).settle(actual));
         let here = match &stored {
             Some(_) => None,
             None => self.here.settle_member(position, actual),
         };
         async move {
             match stored {
-                Some(settling) => settling.answer().await.map(Some),
+                Some(settling) => settling.await.map(Some),
                 None => Ok(here),
             }
         }
     }
 }
 
-/// A settlement in the store that has begun.
-struct Settling {
-    begun: Result<Option<AnswerOfSettlement>, Error>,
-    position: Option<usize>,
-}
-
 impl StoredEstimate {
-    fn begin_to_settle(&self, actual: u64) -> Settling {
-        Settling { begun: self.charge.settle(self.cost, actual), position: self.position }
-    }
-}
-
-impl Settling {
-    async fn answer(self) -> Result<Decision, Error> {
-        let Some((changed, is_shadow)) = self.begun? else { return Ok(Decision::UNLIMITED) };
-        let decision = answer(changed).await?.check();
-        let decision = if is_shadow { decision.in_shadow() } else { decision };
-        Ok(self.position.map_or(decision, |position| decision.for_member(position)))
+    /// Begins to settle the estimate; the future only waits for the decision.
+    fn settle(&self, actual: u64) -> impl Future<Output = Result<Decision, Error>> + Send + use<> {
+        let (begun, position) = (self.charge.settle(actual), self.position);
+        async move {
+            let Some(settled) = begun? else { return Ok(Decision::UNLIMITED) };
+            let decision = answer(settled).await?;
+            Ok(position.map_or(decision, |position| decision.for_member(position)))
+        }
     }
 }
 
@@ -151,7 +139,7 @@ pub struct SharedReservation(pub(super) Place);
 /// Where the charge of a reservation is.
 pub(super) enum Place {
     Here(Reservation),
-    InStore { charge: Box<ChargedInStore>, cost: u64, granted_at_ns: u64 },
+    InStore { charge: Box<ChargedInStore>, granted_at_ns: u64 },
 }
 
 impl SharedReservation {
@@ -174,7 +162,7 @@ impl SharedReservation {
     pub fn cost(&self) -> u64 {
         match &self.0 {
             Place::Here(reservation) => reservation.cost(),
-            Place::InStore { cost, .. } => *cost,
+            Place::InStore { charge, .. } => charge.cost,
         }
     }
 
@@ -191,8 +179,8 @@ impl SharedReservation {
     pub fn into_receipt(self) -> SharedReceipt {
         match self.0 {
             Place::Here(reservation) => SharedReceipt::of_local(reservation.into_receipt()),
-            Place::InStore { charge, cost, .. } => {
-                let stored = StoredEstimate { charge, cost, position: None };
+            Place::InStore { charge, .. } => {
+                let stored = StoredEstimate { charge, position: None };
                 SharedReceipt::new(Receipt::of_nothing(), vec![stored])
             }
         }

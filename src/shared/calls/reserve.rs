@@ -137,7 +137,7 @@ impl SharedLimit {
         id: impl Into<Id<'a>>,
         estimate: u64,
     ) -> Result<(Decision, Option<SharedReceipt>), Error> {
-        self.limit.estimate(id.into(), estimate, async |asked| answer(asked.ask()?).await).await
+        self.limit.estimate(id.into(), estimate, async |asked| answer(asked.ask()).await).await
     }
 }
 
@@ -148,7 +148,7 @@ impl KeyedLimit {
         id: Id<'_>,
         estimate: u64,
     ) -> Result<(Decision, Option<SharedReceipt>), Error> {
-        let ask = async |asked: Box<AskedBatch>| Ok(answer(asked.ask_unclaimed()?).await?.claim());
+        let ask = async |asked: Box<AskedBatch>| Ok(answer(asked.ask_unclaimed()).await?.claim());
         self.estimate(id, estimate, ask).await
     }
 
@@ -171,8 +171,10 @@ impl KeyedLimit {
                 };
                 let mut charges = decided.members.into_iter().filter_map(|member| member.charge);
                 let receipt = match charges.next() {
-                    Some(MemberCharge::InStore(charge)) => {
-                        let stored = StoredEstimate { charge, cost: estimate, position: None };
+                    Some(MemberCharge::InStore(mut charge)) => {
+                        // A limit in shadow mode has charged nothing of a cost above its burst.
+                        charge.cost = estimate;
+                        let stored = StoredEstimate { charge, position: None };
                         SharedReceipt::new(Receipt::of_nothing(), vec![stored])
                     }
                     _ => SharedReceipt::of_nothing(estimate),
@@ -234,7 +236,7 @@ impl KeyedLimit {
         self.count(id, &limit, cost, &granted.after.in_shadow(), now_ns);
         let granted_at_ns = now_ns.saturating_add(granted.wait_ns);
         Ok(match granted.charged.take() {
-            Some(charge) => SharedReservation(Place::InStore { charge, cost, granted_at_ns }),
+            Some(charge) => SharedReservation(Place::InStore { charge, granted_at_ns }),
             None => SharedReservation::of_nothing(cost),
         })
     }

@@ -5,6 +5,7 @@ mod denials;
 mod figures;
 #[cfg(feature = "tower")]
 mod kept;
+mod known;
 mod late;
 mod leases;
 mod overload;

@@ -10,6 +10,7 @@ use crate::http::Rejection;
 use crate::http::tower::answer::{RequestOutcome, Rules, rejection_for};
 use crate::http::tower::async_layer::AskedLater;
 use crate::http::tower::charge::{GiveBack, HeldCharge, RefundableCharges, holder_for};
+use crate::http::tower::layer::LayerState;
 use crate::http::tower::matched::{
     INLINE_RULES, LimitDecision, MatchedRule, MatchedRules, keep_one_of_each_bucket,
 };
@@ -28,22 +29,15 @@ struct Applied {
 
 impl Rules {
     /// Charges the limits of all rules that apply to a request, as one batch, on this node and in the store.
-    /// `rules` returns the rules of the layer `of`, which is shared with the answer that comes later.
-    pub(super) fn ask_with_store<L: Send + Sync + 'static>(
-        of: &Arc<L>,
-        rules: fn(&L) -> &Rules,
-        parts: &Parts,
-    ) -> AskedLater {
-        match rules(of).begin_with_store(of, rules, parts) {
-            Ok(asked) => asked,
-            Err(rejection) => AskedLater::Now(Err(rejection)),
-        }
+    pub(super) fn ask_with_store(layer: &Arc<LayerState>, parts: &Parts) -> AskedLater {
+        let begun = layer.rules.begin_with_store(layer, parts);
+        begun.unwrap_or_else(|rejection| AskedLater::Now(Err(rejection)))
     }
 
-    fn begin_with_store<L: Send + Sync + 'static>(
+    /// `layer`: that of the rules, which is shared with the answer that comes later.
+    fn begin_with_store(
         &self,
-        of: &Arc<L>,
-        rules: fn(&L) -> &Rules,
+        layer: &Arc<LayerState>,
         parts: &Parts,
     ) -> Result<AskedLater, Rejection> {
         let mut matched = self.all_matching(&self.rules, parts)?;
@@ -74,10 +68,10 @@ impl Rules {
                 }
                 Begun::Asks(asked) => {
                     let mut applied = applied();
-                    let (of, asked) = (of.clone(), asked.ask()?);
+                    let (layer, asked) = (layer.clone(), asked.ask());
                     return Ok(AskedLater::Later(Box::pin(async move {
                         let decided = answer(asked).await?;
-                        Ok(rules(&of).outcome_of(decided, &mut applied))
+                        Ok(layer.rules.outcome_of(decided, &mut applied))
                     })));
                 }
             }

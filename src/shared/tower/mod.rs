@@ -7,7 +7,6 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use crate::http::tower::answer::Rules;
-use crate::http::tower::layer::LayerState;
 use crate::http::{AsyncRateLimitLayer, RateLimitBuilder, Rule, SetupError, Who};
 use crate::shared::SharedLimit;
 
@@ -71,9 +70,6 @@ impl RateLimitBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn build_shared(self) -> Result<AsyncRateLimitLayer, SetupError> {
-        let ask = |state: &_, parts: &Parts| {
-            Rules::ask_with_store(state, |state: &LayerState| &state.rules, parts)
-        };
-        Ok(AsyncRateLimitLayer::new(self.build_any()?, Arc::new(ask)))
+        Ok(AsyncRateLimitLayer::new(self.build_any()?, Arc::new(Rules::ask_with_store)))
     }
 }

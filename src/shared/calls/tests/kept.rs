@@ -17,7 +17,7 @@ impl Node {
     /// Spends a batch, and keeps its charges.
     fn keep(&self, members: &[SharedMember<'_>]) -> DecidedBatch {
         match self.limiter.shared_batch(members).begin(SharedCall::SPEND.keeping()).unwrap() {
-            Begun::Asks(asked) => self.answer(asked.ask().unwrap()).unwrap().unwrap(),
+            Begun::Asks(asked) => self.answer(asked.ask()).unwrap().unwrap(),
             Begun::Decided(decided) => decided,
             Begun::Local => panic!("a member is shared"),
         }

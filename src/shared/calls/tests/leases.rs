@@ -448,7 +448,7 @@ fn refunds_of_kept_charges_end_denials() {
     let crate::shared::calls::batch::Begun::Asks(asked) = begun else {
         panic!("the store is asked")
     };
-    let decided = block_on(asked.ask().unwrap()).unwrap().unwrap();
+    let decided = block_on(asked.ask()).unwrap().unwrap();
     assert!(decided.decision.allowed());
     assert!(!block_on(node.all.spend("a", 3)).unwrap().allowed());
     assert!(!node.without_store(3).unwrap().allowed());

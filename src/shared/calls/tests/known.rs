@@ -1,15 +1,34 @@
-//! What a node knows of a bucket without the store, for tests.
+//! What a node knows of a bucket without the store.
 
 use crate::decision::Decision;
 use crate::limiter::batch::OF_SPEND;
+use crate::limits::Id;
 use crate::shared::calls::asked::{SharedCall, shared_mode};
 use crate::shared::calls::batch::{SharedBatch, asked_member};
+use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::lease::{answer_by_lease, have_no_units};
 use crate::shared::protocol::decide::decide_found_one;
 
+impl SharedLimit {
+    /// Spends from a lease of this node, or is denied by a denial that it keeps. `None`: the store has to be asked.
+    pub(crate) fn spend_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
+        self.decide_here(id.into(), SharedCall::SPEND, cost)
+    }
+
+    #[cfg(feature = "yaml")]
+    pub(crate) fn check_here<'a>(&self, id: impl Into<Id<'a>>, cost: u64) -> Option<Decision> {
+        self.decide_here(id.into(), SharedCall::CHECK, cost)
+    }
+
+    fn decide_here(&self, id: Id<'_>, call: SharedCall, cost: u64) -> Option<Decision> {
+        let members = [self.limit.member(id).cost(cost).into()];
+        self.limit.limiter.shared_batch(&members).decide_here(call)
+    }
+}
+
 impl SharedBatch<'_> {
     /// Decides a call for one bucket by a lease or a denial of this node, without the store. `None`: it has neither.
-    pub(super) fn decide_here(&self, call: SharedCall) -> Option<Decision> {
+    fn decide_here(&self, call: SharedCall) -> Option<Decision> {
         if !self.limiter.is_enabled() {
             return Some(Decision::UNLIMITED);
         }
