@@ -172,7 +172,8 @@ impl KeyedLimit {
                 let mut charges = decided.members.into_iter().filter_map(|member| member.charge);
                 let receipt = match charges.next() {
                     Some(MemberCharge::InStore(mut charge)) => {
-                        // A limit in shadow mode has charged nothing of a cost above its burst.
+                        // A limit in shadow mode charges nothing for a cost above its burst, and the charge has a cost of
+                        // 0 then. The receipt has the estimate all the same.
                         charge.cost = estimate;
                         let stored = StoredEstimate { charge, position: None };
                         SharedReceipt::new(Receipt::of_nothing(), vec![stored])
