@@ -158,7 +158,7 @@ impl LimitsView<'_> {
     }
 
     /// Undoes a charge of a limit's overflow bucket. `before` is the word that the charge replaced.
-    pub(super) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
+    pub(crate) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
         let Some(charge) = spent.charge else { return };
         if charged.is_of_permits() {

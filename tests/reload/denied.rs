@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tollgate::limits::OverrideOptions;
 use tollgate::options::Engine;
 use tollgate::reload::CarryOver;
-use tollgate::{IdFormat, Limit, LimiterOptions, Limits};
+use tollgate::{Clock, IdFormat, Limit, Limiter, LimiterOptions, Limits};
 
 use super::support::rules::scripted;
 use super::support::{ENGINES, full_size, hourly, limiter_with, limits, seconds};
@@ -139,4 +139,35 @@ fn denied_batch_beside_change_leaves_its_charge() {
 #[test]
 fn denied_batch_beside_other_reload_returns_all() {
     is_as(Charge::Nothing, Change::Other, CarryOver::Share);
+}
+
+/// A reload makes the burst smaller than a member's cost while the units of a batch are refunded: the bucket is full then.
+#[test]
+fn refund_of_a_batch_meets_a_smaller_burst() {
+    type Hook = Box<dyn FnOnce() + Send>;
+
+    for engine in ENGINES {
+        let hook = Arc::new(Mutex::new(None::<Hook>));
+        let of_clock = hook.clone();
+        let clock = Clock::custom(move || {
+            let call = of_clock.lock().unwrap().take();
+            if let Some(call) = call {
+                call();
+            }
+            Duration::from_secs(1000)
+        });
+        let limits = |burst| limits(&[("A", hourly(burst))]);
+        let options = LimiterOptions::default().clock(clock).engine(engine);
+        let limiter = Limiter::with_options(limits(100), options).unwrap();
+        let a = limiter.limit("A").unwrap();
+        assert!(a.spend("id", 5).unwrap().allowed());
+        let reloads = limiter.clone();
+        *hook.lock().unwrap() = Some(Box::new(move || {
+            assert!(reloads.reload_with(limits(10), CarryOver::Units).unwrap().changed);
+        }));
+        let members = [a.member("id").cost(50)];
+        assert!(limiter.batch(&members).refund().unwrap().allowed());
+        assert!(hook.lock().unwrap().is_none());
+        assert_eq!(a.check("id", 0).unwrap().remaining(), Some(10), "{engine:?}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
+use tollgate::limits::{LimitMode, LimitOptions};
 use tollgate::options::AtCap;
 use tollgate::reserve::ReserveError;
 
@@ -100,28 +101,40 @@ fn full_table_refuses_and_charges_nothing() {
     }
 }
 
-/// The bucket that untracked ids share has places, and lists none as vacant.
+/// No batch keeps the bucket that untracked ids share idle: while it waits for another member, new ids use the bucket.
 #[test]
-fn shared_bucket_of_a_full_table_waits() {
+fn shared_bucket_of_a_full_table_stays_in_use() {
     for engine in ENGINES {
         let options = LimiterOptions::default().engine(engine).max_keys(1).at_cap(AtCap::Share);
         let (clock, hand) = Clock::manual();
+        let world = World::new(hand);
         let limits = support::limits(&[("A", rate(1, 10)), ("B", rate(1, 1))]);
         let limiter = Limiter::with_options(limits, options.clock(clock)).unwrap();
         let [a, b] = ["A", "B"].map(|name| limiter.limit(name).unwrap());
         assert!(a.spend("id", 1).unwrap().allowed());
-        let place = |id: &'static str| {
-            let members = [a.member("id"), b.member(id)];
-            limiter.batch(&members).reserve(Duration::MAX).unwrap()
-        };
-        let (first, second) = (place("new"), place("other"));
-        assert_eq!([first.wait(), second.wait()], [seconds(10), seconds(20)], "{engine:?}");
-        first.cancel();
-        second.cancel();
-        hand.advance(seconds(21));
-        for handle in [&a, &b] {
-            assert_eq!(handle.check("id", 0).unwrap().remaining(), Some(1), "{engine:?}");
+        let is_free = |id: &str| b.check(id, 1).unwrap().allowed();
+        let members = [a.member("id"), b.member("new"), b.member("other")];
+        for members in [&members[..2], &members] {
+            let batch = limiter.batch(members);
+            let refused = batch.reserve(Duration::MAX).unwrap_err();
+            assert!(matches!(refused, ReserveError::NoRoom), "{engine:?}: {refused}");
+            assert!(is_free("x"), "{engine:?}: nothing is charged");
         }
+        let batch = limiter.batch(&members[..2]);
+        let mut leaves = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
+        assert!(leaves.poll().is_pending());
+        drop(leaves);
+        let mut task = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
+        assert!(task.poll().is_pending());
+        for second in 0..9 {
+            assert!(b.spend("x", 1).unwrap().allowed(), "{engine:?}: in second {second}");
+            world.advance_and_wake(seconds(1));
+            assert!(task.poll().is_pending());
+        }
+        world.advance_and_wake(seconds(1));
+        let Poll::Ready(Ok(receipt)) = task.poll() else { panic!("{engine:?}: after 10 s") };
+        drop(receipt);
+        assert!(!is_free("x"), "{engine:?}: it has the unit of B");
     }
 }
 
@@ -354,5 +367,77 @@ fn block_during_the_wait() {
         };
         assert_eq!(left, seconds(8), "{engine:?}");
         assert_eq!(a.check("id", 0).unwrap().remaining(), Some(1), "{engine:?}: it went back");
+    }
+}
+
+/// Of a wait that takes places again and again, each member counts once, and only if a limit applies to it.
+#[test]
+fn a_wait_counts_each_member_once() {
+    for engine in ENGINES {
+        let (clock, hand) = Clock::manual();
+        let world = World::new(hand);
+        let options = LimiterOptions::default().clock(clock).engine(engine).counting(true);
+        let string = IdFormat::String;
+        let at_once = Limit::concurrency(1).unwrap().retry_after(seconds(1)).unwrap();
+        let (shadow, mode) = (LimitOptions::default(), LimitOptions::default());
+        let limits = Limits::builder()
+            .limit_with("Beside", string, rate(100, 1), shadow.shadow(rate(1, 3600)))
+            .unwrap()
+            .limit_with("Mode", string, rate(1, 3600), mode.mode(LimitMode::Shadow))
+            .unwrap()
+            .limit("None", string, None)
+            .unwrap()
+            .limit("AtOnce", string, at_once)
+            .unwrap();
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
+        let [beside, mode, none] = ["Beside", "Mode", "None"].map(|it| limiter.limit(it).unwrap());
+        let at_once = limiter.concurrency("AtOnce").unwrap();
+        for handle in [&beside, &mode] {
+            assert!(handle.spend("id", 1).unwrap().allowed());
+        }
+        let held = at_once.acquire("id", 1).unwrap().1;
+        let counts = |name: &str| {
+            let counters = limiter.counters();
+            let of = counters.limits.iter().find(|it| &*it.name == name).unwrap();
+            [of.allowed, of.cost, of.denied, of.shadow_denied]
+        };
+        let all = || ["Beside", "Mode", "None"].map(counts);
+        let members =
+            [beside.member("id"), mode.member("id"), none.member("id"), at_once.member("id")];
+        let batch = limiter.batch(&members);
+        let mut task = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
+        assert_eq!(all(), [[1, 1, 0, 0], [1, 1, 0, 0], [0; 4]], "{engine:?}");
+        for _ in 0..10 {
+            assert!(task.poll().is_pending());
+            world.advance_and_wake(seconds(1));
+        }
+        drop(held);
+        let Poll::Ready(Ok(_)) = task.poll() else { panic!("{engine:?}: a permit is free") };
+        // Without the cost that the limit in shadow mode would deny.
+        let once = [[2, 2, 0, 1], [2, 1, 0, 1], [0; 4]];
+        assert_eq!(all(), once, "{engine:?}");
+        limiter.set_enabled(false);
+        limiter.batch(&members[..1]).reserve(Duration::MAX).unwrap().cancel();
+        assert_eq!(all(), once, "{engine:?}: the limiter is off");
+    }
+}
+
+#[test]
+fn batch_without_room_counts_as_denied() {
+    for engine in ENGINES {
+        let (clock, _hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(1);
+        let options = options.at_cap(AtCap::Deny).counting(true);
+        let limits = support::limits(&[("A", rate(1, 3600))]);
+        let limiter = Limiter::with_options(limits, options).unwrap();
+        let a = limiter.limit("A").unwrap();
+        let ids: Vec<String> = (0..1000).map(|id| id.to_string()).collect();
+        let new = ids.iter().find(|id| a.spend(&***id, 1).unwrap().out_of_room()).unwrap();
+        let denied = || limiter.counters().limits[0].denied;
+        let before = denied();
+        let members = [a.member(&**new)];
+        let refused = limiter.batch(&members).reserve(Duration::MAX).unwrap_err();
+        assert!(matches!(refused, ReserveError::NoRoom), "{engine:?}: {refused}");
+        assert_eq!(denied() - before, 1, "{engine:?}");
     }
 }

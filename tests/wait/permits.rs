@@ -1,16 +1,19 @@
 //! Batches that wait for permits: which of them gets a returned permit, and when.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+use tollgate::batch::Batch;
 use tollgate::options::AtCap;
 use tollgate::reserve::{Receipt, ReserveError};
 use tollgate::{ConcurrencyLimit, Permit};
 
 use super::virtual_time::{Task, World};
 use super::*;
-use crate::support::seconds;
+use crate::support::{in_own_process, seconds};
 
 type Waits<'w> = Task<'w, Result<Receipt, ReserveError>>;
 
@@ -91,6 +94,63 @@ fn unused_wakes_are_passed_on() {
         drop(receipts);
         assert_eq!(at_once.in_flight("id").unwrap(), 0, "{engine:?}");
     }
+}
+
+/// A caller that was woken for fewer permits than it wants and goes away, or that leaves some, wakes one that wants fewer.
+#[test]
+fn unused_wakes_reach_those_who_want_fewer() {
+    for engine in ENGINES {
+        for goes_away in [true, false] {
+            let (limiter, world) = limits_of(engine, 3);
+            let at_once = limiter.concurrency("AtOnce").unwrap();
+            let (two, one) = ([at_once.member("id").cost(2)], [at_once.member("id")]);
+            let batches = [limiter.batch(&two), limiter.batch(&one)];
+            let mut held =
+                Vec::from([2, 1].map(|permits| at_once.acquire("id", permits).unwrap().1));
+            let wait =
+                |batch| Some(Task::new(Batch::until_allowed(batch, seconds(600), world.clone())));
+            let mut waits: Vec<Option<Waits<'_>>> = batches.iter().map(wait).collect();
+            assert!(done(&mut waits).is_empty());
+            if goes_away {
+                // The one permit wakes the first, which wants two.
+                drop(held.pop());
+                waits[0] = None;
+            } else {
+                let all = std::mem::take(&mut held);
+                drop(all);
+            }
+            let order: Vec<usize> = done(&mut waits).iter().map(|it| it.0).collect();
+            assert_eq!(order, if goes_away { vec![1] } else { vec![0, 1] }, "{engine:?}");
+        }
+    }
+}
+
+/// A clock that panics when a woken caller asks is a panic of that call, and ends no process.
+#[test]
+fn a_clock_that_panics_ends_no_process() {
+    in_own_process(|| {
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let fails = has_failed.clone();
+        let clock = Clock::custom(move || {
+            assert!(!fails.load(Ordering::SeqCst), "the clock has failed");
+            seconds(10)
+        });
+        let limits = support::limits(&[("AtOnce", Limit::concurrency(1).unwrap())]);
+        let limiter = Limiter::with_options(limits, clock).unwrap();
+        let at_once = limiter.concurrency("AtOnce").unwrap();
+        let members = [at_once.member("id")];
+        let batch = limiter.batch(&members);
+        let held = at_once.acquire("id", 1).unwrap().1;
+        let timer = |_: Duration| std::future::pending();
+        let mut wait = Some(Task::new(batch.until_allowed(seconds(600), timer)));
+        assert!(wait.as_mut().unwrap().poll().is_pending());
+        drop(held);
+        has_failed.store(true, Ordering::SeqCst);
+        let polled = catch_unwind(AssertUnwindSafe(|| drop(wait.as_mut().unwrap().poll())));
+        assert!(polled.is_err(), "the panic of the clock");
+        has_failed.store(false, Ordering::SeqCst);
+        assert_eq!(at_once.in_flight("id").unwrap(), 0);
+    });
 }
 
 /// The time at which a permit comes back is unknown, so a caller waits until its deadline, whatever time the denial names.

@@ -340,27 +340,6 @@ fn place_of_the_shared_bucket_is_not_listed() {
     assert_eq!(place("a").wait(), own.wait() + ms(10), "a place of its own cell");
 }
 
-/// What a batch's place leaves free in a shared bucket is no place of one of its ids.
-#[test]
-fn gap_in_a_shared_bucket_is_not_listed() {
-    let (clock, hand) = Clock::manual();
-    let options = LimiterOptions::default().clock(clock).max_keys(2).at_cap(AtCap::Share);
-    let limit = |every| Limit::new(1, 1, ms(every)).unwrap();
-    let limits = support::limits(&[("Own", limit(10)), ("Slow", limit(100))]);
-    let limiter = Limiter::with_options(limits, options).unwrap();
-    let (own, slow) = (limiter.limit("Own").unwrap(), limiter.limit("Slow").unwrap());
-    assert!(own.spend("first", 1).unwrap().allowed() && slow.spend("id", 1).unwrap().allowed());
-    let members = [slow.member("id"), own.member("a")];
-    let place = limiter.batch(&members).reserve(Duration::MAX).unwrap();
-    assert_eq!(place.wait(), ms(100));
-    hand.set(ms(11));
-    while limiter.stats().cells > 1 {
-        limiter.sweep(1 << 20);
-    }
-    let waits = [(); 3].map(|()| own.reserve("a", 1, Duration::MAX).unwrap().wait());
-    assert_eq!(waits, [ms(99), ms(109), ms(119)], "behind what the shared bucket owes");
-}
-
 #[test]
 fn places_of_an_ended_override_are_left() {
     let until = std::time::SystemTime::now() + Duration::from_secs(60);

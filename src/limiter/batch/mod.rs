@@ -300,7 +300,8 @@ impl<'a> Batch<'a> {
             |member| Call::Refund(member.cost),
             |view, key, limit, member, now_ns| {
                 let cost = if member.mode == MemberMode::CheckOnly { 0 } else { member.cost };
-                view.refund(key, limit, cost, now_ns)
+                // A reload may have made the burst smaller since the cost was checked.
+                view.refund(key, limit, cost.min(limit.burst()), now_ns)
             },
         )
     }

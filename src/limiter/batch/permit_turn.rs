@@ -3,14 +3,16 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::thread::panicking;
 
 use crate::core::waiters::{Bucket, Entry};
+use crate::limiter::Limiter;
 use crate::limiter::batch::{Batch, Member};
 use crate::limits::Scratch;
 use crate::store::key::KeyRef;
 
 /// The turn of a batch that waits for a permit. The one that has waited longest is woken first, also if it was woken before in
-/// vain. A newer call that comes between a wake and the attempt takes the permit first.
+/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. A newer call that comes between a wake and the attempt takes the permit first.
 #[derive(Default)]
 pub(super) struct PermitTurn<'b> {
     entry: Entry,
@@ -45,7 +47,8 @@ impl<'b> PermitTurn<'b> {
             self.entry.enter(bucket, since_ns, context.waker());
             // A permit that came back while this caller was not in the list has not woken it.
             let is_first = !std::mem::replace(&mut has_entered, true);
-            if is_first && (was_woken || !self.seemed_free) && is_free(batch, position) {
+            let is_free = || is_free(batch.limiter, batch.members[position]);
+            if is_first && (was_woken || !self.seemed_free) && is_free() {
                 self.seemed_free = true;
                 return Poll::Ready(());
             }
@@ -55,10 +58,13 @@ impl<'b> PermitTurn<'b> {
         .await;
     }
 
-    /// Leaves the list. If the caller was woken, and a permit is free all the same, the next one is woken.
+    /// Leaves the list. If the caller was woken, and any permit is free all the same, the next one is woken: it may want fewer.
     pub(super) fn end(&mut self) {
         let Some((bucket, batch, position)) = self.of.take() else { return };
-        if self.entry.leave() && is_free(batch, position) {
+        let Member { handle, id, .. } = batch.members[position];
+        // While the thread unwinds no clock is read: a custom one may panic again, which would end the process.
+        let is_any_free = || panicking() || is_free(batch.limiter, handle.member(id));
+        if self.entry.leave() && is_any_free() {
             bucket.wake_first();
         }
     }
@@ -77,7 +83,6 @@ fn bucket_of(member: &Member<'_>) -> Option<Bucket> {
     Some(Bucket::new(&handle.limiter.inner, key))
 }
 
-fn is_free(batch: &Batch<'_>, position: usize) -> bool {
-    let members = [batch.members[position]];
-    Batch::new(batch.limiter, &members).check().is_ok_and(|decision| decision.allowed())
+fn is_free(limiter: &Limiter, member: Member<'_>) -> bool {
+    Batch::new(limiter, &[member]).check().is_ok_and(|decision| decision.allowed())
 }

@@ -15,7 +15,7 @@ use crate::limiter::batch::{Batch, Member};
 use crate::limiter::reserve::claim::Claim;
 use crate::limiter::reserve::pending::{Next, PendingPlace};
 use crate::limiter::reserve::wanted::Wanted;
-use crate::limiter::reserve::{Receipt, Reservation, ReserveError, TakenPlace, Timer};
+use crate::limiter::reserve::{CountedCall, Receipt, Reservation, ReserveError, TakenPlace, Timer};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::time::saturating_ns;
@@ -33,7 +33,8 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// A [`ReserveError`], at once, and nothing is charged. [`ReserveError::NoPlaces`] if a member's algorithm has no places.
-    /// [`ReserveError::NoRoom`] also if members share the bucket of ids without room, and need more than it ever holds.
+    /// [`ReserveError::NoRoom`] also if a member's id shares the bucket of ids without room, and other members are due later: the
+    /// bucket would stand idle until then. [`until_allowed`](Batch::until_allowed) charges such a member at that time.
     ///
     /// # Example
     ///
@@ -65,14 +66,16 @@ impl Batch<'_> {
             return Err(Error::new(ErrorKind::Batch, text).into());
         }
         let positions: SmallVec<[usize; INLINE_MEMBERS]> = (0..self.members.len()).collect();
-        Ok(self.take_places(&positions, saturating_ns(at_most), false)?.into_reservation())
+        let taken = self.take_places(&positions, saturating_ns(at_most), false);
+        Ok(taken.map_err(|refused| self.refused(refused))?.into_reservation())
     }
 
     /// Waits until all limits allow the batch, for at most `at_most`, and charges it. The result is a receipt of all charges, as
     /// of [`spend_estimate`](Batch::spend_estimate).
     ///
     /// Members of gcra take places, as by [`reserve`](Batch::reserve), and are served in the order of the calls. Members without
-    /// places (of other algorithms, of permits, with a mode, a factor or units to leave) are charged at the time of the places;
+    /// places (of other algorithms, of permits, with a mode, a factor or units to leave, and ids without room in the table that other
+    /// members keep waiting) are charged at the time of the places;
     /// if one is denied, the places go back, and the batch waits again. A permit that comes back wakes the batch that has waited
     /// for it longest.
     ///
@@ -170,13 +173,28 @@ impl Batch<'_> {
         self.with_members(OF_SPEND, true, |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
     }
 
+    /// Counts a call that was refused for the member at this position.
+    fn refused(&self, Refusal { error, position, .. }: Refusal) -> ReserveError {
+        let denial = match error {
+            ReserveError::Blocked { left: wait } | ReserveError::NotInTime { needed: wait } => {
+                Decision::new(false, (0, 1), saturating_ns(wait), 0)
+            }
+            ReserveError::TooFarAhead => Decision::new(false, (0, 1), 0, 0),
+            ReserveError::NoRoom => Decision::without_room(0),
+            ReserveError::NoPlaces { .. } | ReserveError::Wrong(_) => return error,
+        };
+        let Member { handle, id, .. } = self.members[position];
+        handle.count_refusal(id, &denial, self.limiter.inner.clock.now_ns());
+        error
+    }
+
     /// Takes places for the members at these positions, all of them for one time, which may be `after_blocks`.
     fn take_places(
         &self,
         positions: &[usize],
         at_most_ns: u64,
         after_blocks: bool,
-    ) -> Result<TakenPlaces<'_>, ReserveError> {
+    ) -> Result<TakenPlaces<'_>, Refusal> {
         let now_ns = self.limiter.inner.clock.now_ns();
         let mut from_ns = now_ns;
         // Repeats only if another call has taken a place or blocked an id meanwhile.
@@ -184,26 +202,18 @@ impl Batch<'_> {
             let found = self.find_grant(positions, now_ns, from_ns, after_blocks);
             let (granted_ns, latest) = match found {
                 Ok(found) => found,
-                Err((ReserveError::Blocked { left }, _))
+                Err(Refusal { error: ReserveError::Blocked { left }, .. })
                     if after_blocks && saturating_ns(left) <= at_most_ns =>
                 {
                     from_ns = now_ns.saturating_add(saturating_ns(left));
                     continue;
                 }
-                Err((error, position)) => {
-                    if let ReserveError::Blocked { left } = error {
-                        let denial = Decision::new(false, (0, 1), saturating_ns(left), 0);
-                        let Member { handle, id, .. } = self.members[position];
-                        handle.count_refusal(id, &denial, now_ns);
-                    }
-                    return Err(error);
-                }
+                Err(refused) => return Err(refused),
             };
             let needed_ns = granted_ns - now_ns;
             if needed_ns > at_most_ns {
-                let Member { handle, id, .. } = self.members[latest];
-                handle.count_refusal(id, &Decision::new(false, (0, 1), needed_ns, 0), now_ns);
-                return Err(ReserveError::NotInTime { needed: Duration::from_nanos(needed_ns) });
+                let needed = Duration::from_nanos(needed_ns);
+                return Err(Refusal::new(ReserveError::NotInTime { needed }, latest));
             }
             let mut taken = TakenPlaces::default();
             for &position in positions {
@@ -218,7 +228,11 @@ impl Batch<'_> {
                         Ok(place) => place,
                         // It is looked for again, and then waited for or refused.
                         Err(ReserveError::Blocked { .. }) if after_blocks => continue 'again,
-                        Err(error) => return Err(error),
+                        // There was room when the place was looked for: the shared bucket would stand idle in front of it.
+                        Err(error @ ReserveError::NoRoom) => {
+                            return Err(Refusal { error, position, is_of_place: true });
+                        }
+                        Err(error) => return Err(Refusal::new(error, position)),
                     };
                 from_ns = place.reservation.granted_at_ns.max(granted_ns);
                 place.reservation.granted_at_ns = from_ns;
@@ -226,9 +240,10 @@ impl Batch<'_> {
                 if from_ns > granted_ns && !fault::active(Fault::BatchPlacesApart) {
                     coverage::hit(Race::PlaceTakenFirst);
                     // A bucket that is named twice, and has had no limit before, would repeat this for ever.
-                    self.validate()?;
+                    self.validate().map_err(|error| Refusal::new(error.into(), position))?;
                     if taken.is_above_shared_bucket() {
-                        return Err(ReserveError::NoRoom);
+                        let error = ReserveError::NoRoom;
+                        return Err(Refusal { error, position, is_of_place: false });
                     }
                     continue 'again;
                 }
@@ -245,7 +260,7 @@ impl Batch<'_> {
         now_ns: u64,
         mut from_ns: u64,
         after_blocks: bool,
-    ) -> Result<(u64, usize), (ReserveError, usize)> {
+    ) -> Result<(u64, usize), Refusal> {
         let mut latest = positions.first().copied().unwrap_or(0);
         // The number of members in a row that have their units at `from_ns`.
         let mut agreed = 0;
@@ -253,7 +268,7 @@ impl Batch<'_> {
             let member = &self.members[position];
             let wanted = Wanted::LookForPlace { from_ns, after_blocks };
             let looked = member.handle.reserve_as(member.id, member.cost, now_ns, wanted);
-            let looked = looked.map_err(|error| (error, position))?;
+            let looked = looked.map_err(|error| Refusal::new(error, position))?;
             let granted_ns = looked.reservation.granted_at_ns;
             if granted_ns > from_ns {
                 (from_ns, latest, agreed) = (granted_ns, position, 0);
@@ -267,12 +282,28 @@ impl Batch<'_> {
     }
 }
 
+/// Why a batch gets no places.
+struct Refusal {
+    error: ReserveError,
+    /// The position of the member for which.
+    position: usize,
+    /// Whether a batch that waits may charge the member without a place.
+    is_of_place: bool,
+}
+
+impl Refusal {
+    fn new(error: ReserveError, position: usize) -> Refusal {
+        let is_of_place = matches!(error, ReserveError::NoPlaces { .. });
+        Refusal { error, position, is_of_place }
+    }
+}
+
 /// The places that a batch has taken. They are cancelled when it is dropped, and counted once the batch has all its charges.
 #[derive(Default)]
 struct TakenPlaces<'m> {
     places: PendingPlace,
-    /// For each place its member, and the burst and the decision as they are counted.
-    counted: SmallVec<[(&'m Member<'m>, (u64, Decision)); INLINE_MEMBERS]>,
+    /// For each place its member, and how its call is counted.
+    counted: SmallVec<[(&'m Member<'m>, Option<CountedCall>); INLINE_MEMBERS]>,
 }
 
 impl<'m> TakenPlaces<'m> {
@@ -289,9 +320,10 @@ impl<'m> TakenPlaces<'m> {
     /// holds. Their places have no common time.
     fn is_above_shared_bucket(&self) -> bool {
         let shared = self.places.claims().last().and_then(Claim::shared_bucket);
-        let Some((shared, (_, (burst, _)))) = shared.zip(self.counted.last()) else { return false };
+        let counted = self.counted.last().and_then(|&(_, counted)| counted);
+        let Some((shared, CountedCall { burst, .. })) = shared.zip(counted) else { return false };
         let others = self.places.claims().filter(|claim| claim.shared_bucket() == Some(shared));
-        others.map(Claim::cost).fold(0, u64::saturating_add) > *burst
+        others.map(Claim::cost).fold(0, u64::saturating_add) > burst
     }
 
     /// Whether the id of a place is blocked now, and a limit applies to it.
@@ -308,10 +340,12 @@ impl<'m> TakenPlaces<'m> {
     }
 
     fn into_reservation(mut self) -> Reservation {
-        for (member, (burst, decision)) in &self.counted {
+        for (member, counted) in &self.counted {
+            let Some(CountedCall { decision, burst, cost, would_deny }) = counted else { continue };
             if let Some(stripes) = &member.handle.stripes {
-                stripes.count_allowed(decision, *burst, member.cost);
+                stripes.count_allowed(decision, *burst, *cost);
             }
+            member.handle.note_shadow(*would_deny);
         }
         self.places.take().unwrap_or_else(|| Reservation::granted(Receipt::of_nothing()))
     }
@@ -436,19 +470,22 @@ impl<'b> BatchWait<'b> {
     /// Takes places for the members that can have one, and returns the positions of the others.
     fn take_places(&self) -> Result<Taken<'b>, ReserveError> {
         let BatchWait { batch, with_places, waits_for_blocks, .. } = *self;
-        // Repeats only if a reload has changed an algorithm meanwhile.
+        let (mut placed, mut others) =
+            (SmallVec::<[usize; INLINE_MEMBERS]>::new(), SmallVec::new());
+        for (position, member) in batch.members.iter().enumerate() {
+            let has_place =
+                with_places && member.is_plain() && member.handle.has_places(member.id)?;
+            if has_place { placed.push(position) } else { others.push(position) }
+        }
+        // Repeats for each member that has no place after all: a reload has changed its algorithm, or its bucket would stand idle.
         loop {
-            let (mut placed, mut others) =
-                (SmallVec::<[usize; INLINE_MEMBERS]>::new(), SmallVec::new());
-            for (position, member) in batch.members.iter().enumerate() {
-                let has_place =
-                    with_places && member.is_plain() && member.handle.has_places(member.id)?;
-                if has_place { placed.push(position) } else { others.push(position) }
-            }
             match batch.take_places(&placed, self.left_ns(), waits_for_blocks) {
                 Ok(taken) => return Ok((taken, others)),
-                Err(ReserveError::NoPlaces { .. }) => {}
-                Err(error) => return Err(error),
+                Err(Refusal { position, is_of_place: true, .. }) => {
+                    placed.retain(|&mut it| it != position);
+                    others.push(position);
+                }
+                Err(refused) => return Err(batch.refused(refused)),
             }
         }
     }
@@ -456,12 +493,20 @@ impl<'b> BatchWait<'b> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+    use std::time::UNIX_EPOCH;
+
     use super::*;
     use crate::clock::Clock;
     use crate::core::places::steps;
+    use crate::core::view::LimitsView;
     use crate::limit::Limit;
+    use crate::limit::carry_over::CarryOver;
     use crate::limiter::Limiter;
     use crate::limits::{IdFormat, Limits};
+    use crate::store::pin;
 
     /// The steps in the trees of vacant places, for each waiter of a herd: each place of B leaves a free time in front of it.
     /// Every second waiter goes away.
@@ -480,6 +525,37 @@ mod tests {
         assert_eq!(places.last().unwrap().wait(), Duration::from_millis(10 * (waiters - 1)));
         places.into_iter().step_by(2).for_each(Reservation::cancel);
         steps::take() / waiters
+    }
+
+    /// A reload has moved the bucket of a batch that waits, and stands still before its end.
+    #[test]
+    fn wait_beside_a_standing_reload_goes_on() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let second = Duration::from_secs(1);
+            let limits_of =
+                |limit| Limits::builder().limit("A", IdFormat::String, limit).unwrap().build();
+            let limits = limits_of(Limit::new(1, 1, second).unwrap());
+            let limiter = Limiter::with_options(limits, Clock::manual().0).unwrap();
+            let a = limiter.limit("A").unwrap();
+            assert!(a.spend("id", 1).unwrap().allowed());
+            let inner = &*limiter.inner;
+            let now = inner.generation.share(&pin());
+            let limits = limits_of(Limit::fixed_window(1, second).unwrap());
+            let limits = limits.following(&now.limits, now.number + 1, &HashSet::new());
+            let next = now.next(limits, CarryOver::Share, (1, UNIX_EPOCH), &inner.store);
+            let next = Arc::new(next);
+            inner.generation.replace(&pin(), next.clone());
+            inner.store.renew(&LimitsView { inner, generation: &next });
+            let members = [a.member("id")];
+            let batch = limiter.batch(&members);
+            let timer = |_: Duration| std::future::pending();
+            let mut wait = std::pin::pin!(batch.until_allowed(Duration::MAX, timer));
+            let mut context = Context::from_waker(Waker::noop());
+            done.send(wait.as_mut().poll(&mut context).is_pending()).unwrap();
+        });
+        let is_pending = is_done.recv_timeout(Duration::from_secs(20)).expect("the poll returns");
+        assert!(is_pending, "the window has no unit");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::other_handles::needs_store;
+use crate::limiter::reserve::reservation::CountedCall;
 use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
 use crate::limits::{Applying, Id, Limits, Scratch, encode};
 use crate::observe::tally::Tally;
@@ -70,8 +71,8 @@ pub(super) struct Claimed {
     pub(super) is_in_shadow_mode: bool,
     /// See [`Reservation`](super::Reservation).
     pub(super) leaves_vacant: bool,
-    /// The burst of the limit, and the decision as it is counted.
-    pub(super) counted: (u64, Decision),
+    /// How the call is counted if it is allowed; `None` if no limit applies.
+    pub(super) counted: Option<CountedCall>,
     /// Whether the limit has a shadow limit that must be charged as well.
     has_shadow: bool,
 }
@@ -97,7 +98,7 @@ impl Claimed {
         refused: None,
         is_in_shadow_mode: false,
         leaves_vacant: false,
-        counted: (0, Decision::UNLIMITED),
+        counted: None,
         has_shadow: false,
     };
 
@@ -163,7 +164,10 @@ impl KeyedLimit {
         }
         if claimed.has_shadow && !wanted.looks() {
             let would_deny = inner.in_shadow(key, Factor::ONE, Call::Spend(cost), now_ns);
-            self.note_shadow(would_deny);
+            match claimed.counted.as_mut().filter(|_| wanted.is_of_batch()) {
+                Some(counted) => counted.would_deny = would_deny,
+                None => self.note_shadow(would_deny),
+            }
             if let Some((_, claim)) = &mut claimed.claim {
                 claim.is_in_shadow = !would_deny;
             }
@@ -220,7 +224,7 @@ impl KeyedLimit {
             }
         }
         if is_in_shadow_mode {
-            self.note_shadow(would_deny && !wanted.looks());
+            self.note_shadow(would_deny && !wanted.looks() && !wanted.is_of_batch());
             spent.decision = spent.decision.in_shadow();
         }
         // The decision about a reservation has its wait, but not the remaining units. A check at a cost of 0 has them.
@@ -228,8 +232,9 @@ impl KeyedLimit {
             true => look_at(view, &store_key, limit, now_ns).unwrap_or(spent.decision).in_shadow(),
             false => spent.decision,
         };
+        let counted_cost = if would_deny { 0 } else { cost };
         if wanted.is_counted(counted.allowed()) {
-            self.count(key.id, limit, if would_deny { 0 } else { cost }, &counted, now_ns);
+            self.count(key.id, limit, counted_cost, &counted, now_ns);
         }
         Ok(Ok(Claimed {
             decision: spent.decision,
@@ -239,8 +244,13 @@ impl KeyedLimit {
             )),
             charge: spent.charge,
             is_in_shadow_mode,
-            leaves_vacant: is_in_vacant.get() || matches!(wanted, Wanted::PlaceOfBatch { .. }),
-            counted: (limit.burst(), counted),
+            leaves_vacant: is_in_vacant.get() || wanted.is_of_batch(),
+            counted: Some(CountedCall {
+                decision: counted,
+                burst: limit.burst(),
+                cost: counted_cost,
+                would_deny: is_in_shadow_mode && would_deny,
+            }),
             has_shadow: entry.shadow_beside(tag).is_some()
                 && !matches!(refused, Some(Refused::Blocked { .. }))
                 && (wanted != Wanted::NowOrLater || !is_denied),

@@ -120,10 +120,21 @@ impl KeyedLimit {
     }
 }
 
-/// A place, and the burst of its limit and the decision about it as they are counted.
+/// A place, and how its call is counted; `None` if no limit applies.
 pub(crate) struct TakenPlace {
     pub(crate) reservation: Reservation,
-    pub(crate) counted: (u64, Decision),
+    pub(crate) counted: Option<CountedCall>,
+}
+
+/// An allowed call as it is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct CountedCall {
+    pub(crate) decision: Decision,
+    pub(crate) burst: u64,
+    /// 0 for a call that a limit in shadow mode would have denied.
+    pub(crate) cost: u64,
+    /// Whether a limit that only tries would have denied the call.
+    pub(crate) would_deny: bool,
 }
 
 impl TakenPlace {

@@ -63,6 +63,11 @@ impl Wanted {
         matches!(self, Wanted::LookForPlace { .. })
     }
 
+    /// Whether the batch counts the call, once it has all its charges.
+    pub(super) fn is_of_batch(self) -> bool {
+        matches!(self, Wanted::PlaceOfBatch { .. })
+    }
+
     /// Whether a call with this outcome is counted.
     pub(super) fn is_counted(self, is_allowed: bool) -> bool {
         match self {
@@ -74,7 +79,8 @@ impl Wanted {
 }
 
 /// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`. The time that a
-/// place of a batch leaves free in front of it is vacant. `is_in_vacant` becomes true if a vacant place was taken.
+/// place of a batch leaves free in front of it is vacant. In the bucket that untracked keys share there is no such place: nobody
+/// could use the time. `is_in_vacant` becomes true if a vacant place was taken.
 pub(super) fn spend(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
@@ -123,10 +129,17 @@ pub(super) fn spend(
         return Ok(Spent::nothing(view.look(key, (limit, cost.into()), now_ns, ask)?));
     }
     let spent = view.charge(key, limit, now_ns, ask)?;
-    if let Some(start_ns) = idle.get().filter(|_| spent.decision.allowed())
-        && spent.to == ChargedTo::OwnCell
-    {
-        view.put_vacant(key, gcra, Place { start_ns, end_ns: from_ns }, now_ns);
+    if let Some(start_ns) = idle.get().filter(|_| spent.decision.allowed()) {
+        match spent.to {
+            ChargedTo::OwnCell => {
+                view.put_vacant(key, gcra, Place { start_ns, end_ns: from_ns }, now_ns);
+            }
+            ChargedTo::Overflow => {
+                view.undo_overflow(key, start_ns, spent);
+                return Ok(Spent::nothing(Decision::without_room(0)));
+            }
+            ChargedTo::Nothing => {}
+        }
     }
     Ok(spent)
 }

@@ -151,7 +151,10 @@ proptest! {
         public_only: bool,
     ) {
         let mut scratch = Scratch::new();
-        if let Ok(bytes) = encode_override(format, &text, public_only, &mut scratch) {
+        // An override may also be for a network, which no call has.
+        if let Ok(bytes) = encode_override(format, &text, public_only, &mut scratch)
+            && !is_network(format, bytes)
+        {
             let mut again = Scratch::new();
             let call = encode(format, Id::Text(&text), &mut again).unwrap();
             prop_assert!(call == bytes || is_below_domain(format, bytes, call), "{}", text);
