@@ -1,6 +1,7 @@
 //! The part of a limiter for the limits that nodes share: its store, its leases, and the outages that it meets.
 
 use std::any::Any;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -51,7 +52,9 @@ impl StartShared for Store {
         let handle = self.0.clone();
         let is_in_step = clock.is_of_machine() || handle.store.is_on(clock);
         let leases = is_in_step.then(|| Leases::new(max_keys));
-        let denials = is_in_step.then(Denials::new);
+        // On a clock that is set, as in a replay, each run has the same answers.
+        let seed = if clock.is_of_machine() { RandomState::new().hash_one(0) } else { 0 };
+        let denials = is_in_step.then(|| Denials::new(seed));
         Box::new(Part { handle, leases, denials, outage: Outage::default() })
     }
 }

@@ -16,7 +16,7 @@
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, RwLock};
 
 use smallvec::{SmallVec, smallvec};
@@ -38,7 +38,7 @@ const PLACES: usize = 1 << 14;
 
 /// The denials that a node keeps.
 pub(crate) struct Denials {
-    hasher: RandomState,
+    seed: u64,
     places: Box<[Place]>,
 }
 
@@ -115,13 +115,16 @@ impl Place {
 }
 
 impl Denials {
-    pub(crate) fn new() -> Denials {
+    /// `seed` says which keys share a place: a random one, unless runs are to repeat each other.
+    pub(crate) fn new(seed: u64) -> Denials {
         let places = (0..PLACES).map(|_| Place::default()).collect();
-        Denials { hasher: RandomState::new(), places }
+        Denials { seed, places }
     }
 
     fn place(&self, key: &str) -> &Place {
-        &self.places[self.hasher.hash_one(key) as usize % PLACES]
+        let mut hasher = DefaultHasher::new();
+        (self.seed, key).hash(&mut hasher);
+        &self.places[hasher.finish() as usize % PLACES]
     }
 
     /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     fn buckets_of_one_place_are_told_apart() {
-        let denials = Denials::new();
+        let denials = Denials::new(0);
         let is_beside = |key: &String| std::ptr::eq(denials.place(key), denials.place("a"));
         let other = (0..).map(|id| id.to_string()).find(is_beside).unwrap();
         let [one, other] = ["a", &other].map(|key| [member(key)]);
@@ -309,7 +312,7 @@ mod tests {
     /// Members of a cluster were decided by the clocks of their servers.
     #[test]
     fn members_have_their_own_times() {
-        let (denials, members) = (Denials::new(), ["a", "b"].map(member));
+        let (denials, members) = (Denials::new(0), ["a", "b"].map(member));
         let times = [UNIX_NS, UNIX_NS + 7_000_000_000];
         keep(&denials, &members, &times);
         let found = denials.find(&members, SENT_NS + 1_000).unwrap();
@@ -321,7 +324,7 @@ mod tests {
 
     #[test]
     fn denials_end_with_their_time() {
-        let (denials, one) = (Denials::new(), [member("a")]);
+        let (denials, one) = (Denials::new(0), [member("a")]);
         // One call asks after 2 ms, and each time that it is denied twice as late.
         for after_ms in [2, 4, 8, 16, 32, 50, 50] {
             keep(&denials, &one, &[UNIX_NS]);
@@ -339,7 +342,7 @@ mod tests {
     /// Answers may come in another order than their calls were sent.
     #[test]
     fn older_answers_leave_the_newer_text() {
-        let (denials, one) = (Denials::new(), [member("a")]);
+        let (denials, one) = (Denials::new(0), [member("a")]);
         let marks = denials.marks(&one, SENT_NS).0;
         for (sent_ns, full_in_ns) in [(SENT_NS + 9, 30_000_000_000_u64), (SENT_NS, 7)] {
             let text = Some(Box::from((UNIX_NS + full_in_ns).to_string().as_bytes()));
@@ -353,7 +356,7 @@ mod tests {
     /// A call that asks charges the text by which it has decided, and no newer one.
     #[test]
     fn charges_leave_the_newer_text() {
-        let (denials, one) = (Denials::new(), [member("a")]);
+        let (denials, one) = (Denials::new(0), [member("a")]);
         keep(&denials, &one, &[UNIX_NS]);
         let kept = || denials.place("a").read(|state| state.kept.clone()).flatten().unwrap();
         let older = kept();
@@ -368,7 +371,7 @@ mod tests {
     /// A bucket that has allowed calls for a second is as one that has denied none.
     #[test]
     fn denials_are_forgotten_by_allowed_calls() {
-        let (denials, one) = (Denials::new(), [member("a")]);
+        let (denials, one) = (Denials::new(0), [member("a")]);
         keep(&denials, &one, &[UNIX_NS]);
         let full = |at_ns: u64| {
             let (texts, leased, times) = (vec![None], smallvec![0], Vec::new());
@@ -385,7 +388,7 @@ mod tests {
     /// The first member has its unit at one of the times between which the store's may be, and not at the other.
     #[test]
     fn first_denier_is_that_of_the_figures() {
-        let (denials, members) = (Denials::new(), ["a", "b"].map(member));
+        let (denials, members) = (Denials::new(0), ["a", "b"].map(member));
         let text = |after_ns: u64| Some(Box::from((UNIX_NS + after_ns).to_string().as_bytes()));
         let texts = vec![text(1_200_000), text(30_000_000_000)];
         let (leased, times) = (smallvec![0; 2], Vec::new());
@@ -400,7 +403,7 @@ mod tests {
     /// The store may have decided at any time between.
     #[test]
     fn slow_answers_shorten_no_wait() {
-        let (denials, one) = (Denials::new(), [member("a")]);
+        let (denials, one) = (Denials::new(0), [member("a")]);
         let text = Some(Box::from((UNIX_NS + 30_000_000_000).to_string().as_bytes()));
         let (denied, leased, times) = (Some(0), smallvec![0], Vec::new());
         let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };
