@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::algorithm::gcra::Gcra;
 use crate::core::places::tree::PlaceTree;
-#[cfg(test)]
+#[cfg(all(test, not(tollgate_loom)))]
 pub(crate) use crate::core::places::tree::steps;
 use crate::store::key::{Key, KeyRef, LimitIndex};
 use crate::store::{ReplacedBins, pin};

@@ -491,7 +491,7 @@ impl<'b> BatchWait<'b> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;

@@ -186,8 +186,8 @@ impl Counted {
         handle.note_shadow(would_deny && self.mode != MemberMode::SpendOnly);
         let is_in_shadow = self.trial.is_beside() && !would_deny && !decision.blocked();
         let Some(stripes) = &handle.stripes else { return is_in_shadow };
-        if self.is_leased && (is_denied || decision.allowed()) {
-            stripes.count_by_lease(decision.allowed());
+        if self.is_leased {
+            stripes.count_by_lease(true);
         }
         if is_denied {
             handle.count_denied(stripes, key.id, decision, inner.clock.now_ns());

@@ -39,7 +39,8 @@ use crate::store::Outdated;
 pub(crate) enum Begun {
     /// No member is shared.
     Local,
-    /// It is decided: a local member has denied it, or the limiter is off.
+    /// It is decided without the store: by a local member, leases or a kept denial, because the call is not let in, or because
+    /// the limiter is off.
     Decided(DecidedBatch),
     Asks(Box<AskedBatch>),
 }
@@ -240,7 +241,8 @@ impl SharedBatch<'_> {
         call(self.limiter.batch(&members))
     }
 
-    /// Decides a check by what this node knows of shared members. `None`: the store has to be asked, or no member is shared.
+    /// Decides a check without asking the store: by leases, kept denials, or, if the store lets no call in, as such a call is
+    /// decided. `None`: the store has to be asked, or no member is shared.
     pub(super) fn check_here(&self) -> Option<Decision> {
         match self.begin(SharedCall::CHECK) {
             Ok(Begun::Decided(decided)) => Some(decided.decision),
@@ -368,19 +370,17 @@ impl SharedBatch<'_> {
         // Read when the charges are in `asked`, which gives them back if the clock panics.
         let now_ns = view.inner.clock.now_ns();
         let mut to_ask: SmallVec<[&Prepared<'_>; INLINE_MEMBERS]> = SmallVec::new();
-        let mut is_denied = false;
         for member in shared {
             let mode = shared_mode(member, call.spends);
             match answer_by_lease(view, member, mode, now_ns)? {
                 Some(taken) => {
                     asked.locals.push(Counted::by_lease(member, call));
                     taken.into_iter().for_each(|taken| asked.claims.add(member.position, taken));
-                    is_denied |= member.can_deny() && !member.decision.allowed();
                 }
                 None => to_ask.push(member),
             }
         }
-        if is_denied || to_ask.is_empty() {
+        if to_ask.is_empty() {
             return Ok(Ok(Begun::Decided(asked.decide_here())));
         }
         let as_asked = |member: &&Prepared<'_>| asked_member(view, handle, member, call.spends);

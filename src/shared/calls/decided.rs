@@ -98,8 +98,10 @@ impl AskedBatch {
                 // The policy of an outage has allowed the batch: the store was not charged, or it is not known.
                 (true, None) => member.kept(own, None),
                 (true, Some(found)) => {
+                    // As on a node: a batch has nothing to settle of a member above its burst.
+                    let is_above = member.trial == Trial::ShadowMode { is_above: true };
                     let charge = member.charged_in_store(&self.members[at], at, found);
-                    member.kept(own, charge)
+                    member.kept(own, charge.filter(|_| self.call.is_of_one || !is_above))
                 }
             });
         }

@@ -71,7 +71,7 @@ impl Limiter {
         Ok(count)
     }
 
-    /// Begins to give all leases back before a reload, and waits for nothing. New leases get no word until the result is dropped.
+    /// Begins to give all leases back before a reload, and waits for nothing. New leases get no word until the reload ends.
     pub(crate) fn give_leases_up(&self) {
         self.begin_to_give_back(self.take_leases());
     }
@@ -214,7 +214,9 @@ async fn give_back_one(store: &dyn SharedStore, member: &StoreMember) -> Result<
     let found = store.charge_return([member.clone()].into()).await?;
     if found.denied.is_some() {
         // Its text is no bucket: the error says so.
-        read(&member.key, &member.limit, found.texts.first().and_then(Option::as_deref))?;
+        let text = found.texts.first().and_then(Option::as_deref);
+        read(&member.key, &member.limit, text)
+            .inspect_err(|error| store.count_unknown_text(error))?;
     }
     Ok(())
 }

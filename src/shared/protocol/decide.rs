@@ -15,8 +15,6 @@ use crate::shared::protocol::{Found, SLACK_MS, StoreMember};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecidedMember {
     pub(crate) decision: Decision,
-    /// The time until the block of the id ends, if it is blocked.
-    pub(crate) blocked_ns: Option<u64>,
     /// The bucket that the store keeps if the batch is allowed; `None` if it does not change.
     new: Option<SharedBucket>,
     /// The units that the node may take ahead then.
@@ -72,7 +70,7 @@ fn decide_one(
         Some((new, granted)) => (Some(new), Some(granted)),
         None => (new, None),
     };
-    Ok(DecidedMember { decision, blocked_ns: bucket.blocked_ns(unix_ns), new, granted })
+    Ok(DecidedMember { decision, new, granted })
 }
 
 impl SharedBucket {

@@ -159,7 +159,7 @@ pub(crate) struct StoreMember {
     pub(crate) limit: Limit,
     /// The limit without the call's factor. `None`: the call has no factor.
     pub(crate) unscaled: Option<Box<Limit>>,
-    /// At most the limit's burst.
+    /// At most the limit's burst, but for what a node [owes](owed): that is sent as a step, at a cost of 0.
     pub(crate) cost: u64,
     pub(crate) mode: SharedMode,
     /// The least time for which a text that is written is kept, in ms. A factor can make a bucket fill faster than by its

@@ -169,7 +169,8 @@ impl Outage {
         is_new
     }
 
-    /// Decides each member of a batch without the store, and charges all of them or none. `spends`: a check charges none.
+    /// Decides each member of a batch without the store, and charges all of them or none. A member that is only checked is
+    /// not charged.
     pub(crate) fn decide(
         &self,
         members: &[StoreMember],

@@ -33,7 +33,7 @@ pub(crate) struct OwedBatch {
 impl Owed {
     /// Records a charge that the store does not know.
     pub(crate) fn add(&mut self, member: &StoreMember) {
-        let mut new = StoreMember { mode: SharedMode::CheckOnly, lease: None, ..member.clone() };
+        let mut new = StoreMember { mode: SharedMode::LookOnly, lease: None, ..member.clone() };
         // The map has the key.
         let key = std::mem::take(&mut new.key);
         if !self.buckets.contains_key(&key) && self.buckets.len() >= MAX_BUCKETS {

@@ -37,10 +37,9 @@ end
 
 -- The units that calls may spend now, at most `most`.
 local function available(m, most)
-    local all = m.rule == 'g' and tonumber(ARGV[m.at + 6]) or m.size or m.quota
-    -- A factor below 1 makes a larger burst than that of the limit itself.
-    if m.rule == 'g' then all = 9007199254740992 end
-    return greatest(0, min(most, all, 9007199254740992), function(units) return charge(m, units) end)
+    -- A factor below 1 makes a larger burst of gcra than that of the limit itself.
+    local all = m.rule ~= 'g' and (m.size or m.quota) or 9007199254740992
+    return greatest(0, min(most, all), function(units) return charge(m, units) end)
 end
 
 local steps = {}

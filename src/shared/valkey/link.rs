@@ -285,8 +285,7 @@ impl Link {
 
     /// Whether there is a connection, and no pause.
     pub(super) fn is_ready(&self) -> bool {
-        let state = self.state.lock();
-        state.connection.is_some() && !state.is_paused
+        self.state.lock().usable().is_ok()
     }
 
     #[cold]

@@ -45,12 +45,12 @@ pub(super) const CHANGED_WITHIN: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The servers of a store, and the thread that asks them. The thread ends when this value is dropped.
+/// The servers of a store, and the thread that asks them.
 pub(crate) struct ValkeyStore {
     servers: Arc<Servers>,
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
-    /// The thread ends with this value, which has no clone.
+    /// Has no clone: the thread ends when it is dropped.
     tasks: mpsc::UnboundedSender<Task>,
 }
 

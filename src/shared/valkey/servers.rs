@@ -173,8 +173,9 @@ impl Servers {
 
     #[cold]
     pub(super) fn unknown_answer(&self) -> Error {
-        self.figures.count_error(StoreFault::UnknownText);
         let text = "its answer is none that the script gives: is it Valkey or Redis?";
-        store_error(ErrorKind::Store, &self.name, text)
+        let error = store_error(ErrorKind::Store, &self.name, text);
+        self.figures.count_unusable(StoreFault::UnknownText, &error);
+        error
     }
 }

@@ -111,7 +111,7 @@ pub(super) async fn charge(
         merged.put(part, &found);
         if found.denied.is_some() {
             give_back_in_time(servers, charged, deadline).await;
-            // The leases are among the charges that were given back.
+            // No lease of them is held. (Calls ask for none in several slots.)
             merged.0.leased.fill(0);
             return Ok(merged.0);
         }
