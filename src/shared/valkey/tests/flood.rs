@@ -220,7 +220,7 @@ fn late_calls_are_not_sent() {
 fn blocked_id_takes_one_question() {
     with_each(|binary| {
         let server = Server::start(binary);
-        let limiter = node(&server, "shared: exact");
+        let limiter = node_with(&server, ", timeout: 2s", "shared: exact");
         let clients = limiter.shared("PerClient").unwrap();
         assert!(block_on(clients.spend("first", 1)).unwrap().allowed());
         block_on(clients.block("client", Duration::from_secs(60))).unwrap();
