@@ -103,7 +103,7 @@ fn full_table_refuses_and_charges_nothing() {
 
 /// No batch keeps the bucket that untracked ids share idle: while it waits for another member, new ids use the bucket.
 #[test]
-fn shared_bucket_of_a_full_table_stays_in_use() {
+fn shared_bucket_at_the_cap_stays_in_use() {
     for engine in ENGINES {
         let options = LimiterOptions::default().engine(engine).max_keys(1).at_cap(AtCap::Share);
         let (clock, hand) = Clock::manual();

@@ -10,6 +10,7 @@ mod estimate;
 mod fast_path;
 mod member;
 mod permit_turn;
+mod places;
 pub(crate) mod prepared;
 mod waiting;
 
