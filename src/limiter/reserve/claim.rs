@@ -21,7 +21,6 @@ use crate::limit::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::handle::{Call, KeyedLimit};
 use crate::limiter::other_handles::needs_store;
-use crate::limiter::reserve::reservation::CountedCall;
 use crate::limiter::reserve::wanted::{TOO_FAR_NS, Wanted, look_at, spend};
 use crate::limits::{Applying, Id, Limits, Scratch, encode};
 use crate::observe::tally::Tally;
@@ -75,6 +74,17 @@ pub(super) struct Claimed {
     pub(super) counted: Option<CountedCall>,
     /// Whether the limit has a shadow limit that must be charged as well.
     has_shadow: bool,
+}
+
+/// An allowed call as it is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct CountedCall {
+    pub(crate) decision: Decision,
+    pub(crate) burst: u64,
+    /// 0 for a call that a limit in shadow mode would have denied.
+    pub(crate) cost: u64,
+    /// Whether a limit that only tries would have denied the call.
+    pub(crate) would_deny: bool,
 }
 
 /// Why a call was denied, if not for want of units.

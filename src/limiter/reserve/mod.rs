@@ -16,5 +16,5 @@ mod wrapped_tests;
 pub use error::ReserveError;
 pub use receipt::Receipt;
 pub use reservation::Reservation;
-pub(crate) use reservation::{CountedCall, TakenPlace};
+pub(crate) use reservation::TakenPlace;
 pub use until::{Parking, Timer, Waiting};

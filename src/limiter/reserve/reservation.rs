@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::spent::Charge;
-use crate::decision::Decision;
 use crate::limiter::handle::KeyedLimit;
-use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy};
+use crate::limiter::reserve::claim::{Claim, Claimed, ClaimedBy, CountedCall};
 use crate::limiter::reserve::error::ReserveError;
 use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::wanted::Wanted;
@@ -124,17 +123,6 @@ impl KeyedLimit {
 pub(crate) struct TakenPlace {
     pub(crate) reservation: Reservation,
     pub(crate) counted: Option<CountedCall>,
-}
-
-/// An allowed call as it is counted.
-#[derive(Clone, Copy)]
-pub(crate) struct CountedCall {
-    pub(crate) decision: Decision,
-    pub(crate) burst: u64,
-    /// 0 for a call that a limit in shadow mode would have denied.
-    pub(crate) cost: u64,
-    /// Whether a limit that only tries would have denied the call.
-    pub(crate) would_deny: bool,
 }
 
 impl TakenPlace {
