@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         });
     // If standard error is closed, there is no place to report that.
     let _ = match result {
-        Ok(Outcome::NothingFound) | Err(Failure::BrokenPipe) => return ExitCode::SUCCESS,
+        Ok(Outcome::NothingFound) => return ExitCode::SUCCESS,
         Ok(Outcome::Found) => return ExitCode::from(FOUND),
         // Help and version go to standard output, with status 0.
         Err(Failure::Arguments(error)) if !error.use_stderr() => error.exit(),
@@ -86,6 +86,4 @@ enum Failure {
     /// one escaped line for each fault.
     NotDone(String),
     Arguments(clap::Error),
-    /// The reader of the output closed it, as `head` does.
-    BrokenPipe,
 }

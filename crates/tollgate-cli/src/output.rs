@@ -23,22 +23,24 @@ pub(crate) enum Destination {
     Stderr,
 }
 
-/// Prints a whole text.
+/// Prints a whole text. A reader that has closed the stream, as `head` does, needs no text: the run goes on, so that its
+/// exit status says what it has found.
 pub(crate) fn print(destination: Destination, text: &str) -> Result<(), Failure> {
-    let printed = match destination {
+    let (name, printed) = match destination {
         Destination::Stdout => {
             let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            ("standard output", printed)
         }
-        Destination::Stderr => io::stderr().write_all(text.as_bytes()),
+        Destination::Stderr => ("standard error", io::stderr().write_all(text.as_bytes())),
     };
-    printed.map_err(|error| failure("standard output", &error))
+    unless_closed(printed).map_err(|error| failure(name, &error))
 }
 
-/// Prints messages on standard error, one a line.
+/// Prints messages on standard error, one a line. A closed standard error is as for [`print`].
 pub(crate) fn print_messages(text: &str) -> Result<(), Failure> {
-    print_styled(&text.split_inclusive('\n').map(message).collect::<String>())
-        .map_err(|error| failure("standard error", &error))
+    let printed = print_styled(&text.split_inclusive('\n').map(message).collect::<String>());
+    unless_closed(printed).map_err(|error| failure("standard error", &error))
 }
 
 /// Prints a text on standard error. Its styles are for a terminal; another output gets the text without them, as does a
@@ -95,14 +97,18 @@ impl Results {
         Ok(results)
     }
 
-    /// Calls `put` with the file, if there is one.
+    /// Calls `put` with the file, if there is one. Once the reader of a pipe has closed it, there is none.
     pub(crate) fn write(
         &mut self,
         put: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        match &mut self.out {
-            Some(out) => put(out).map_err(|error| failure(&self.name, &error)),
-            None => Ok(()),
+        let Some(out) = &mut self.out else { return Ok(()) };
+        match put(out) {
+            Err(error) if is_closed(&error) => {
+                self.out = None;
+                Ok(())
+            }
+            written => written.map_err(|error| failure(&self.name, &error)),
         }
     }
 
@@ -116,10 +122,19 @@ impl Results {
     }
 }
 
-fn failure(name: &str, error: &io::Error) -> Failure {
-    if error.kind() == ErrorKind::BrokenPipe {
-        return Failure::BrokenPipe;
+/// Returns whether a write has failed because the reader of a pipe closed it.
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::BrokenPipe
+}
+
+fn unless_closed(printed: io::Result<()>) -> io::Result<()> {
+    match printed {
+        Err(error) if is_closed(&error) => Ok(()),
+        printed => printed,
     }
+}
+
+fn failure(name: &str, error: &io::Error) -> Failure {
     Failure::NotDone(format!("{}: cannot be written: {error}", Escaped(name)))
 }
 

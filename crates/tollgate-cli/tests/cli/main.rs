@@ -2,6 +2,7 @@
 
 mod about;
 mod against;
+mod closed_pipes;
 mod diff;
 mod explain;
 mod files;
