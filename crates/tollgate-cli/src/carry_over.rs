@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tollgate::Limit;
 use tollgate::limit::Parameters;
+use tollgate::limits::LimitEntry;
 
-use crate::fields::capacity;
+use crate::fields::{capacity, is_shared};
 use crate::text::{grouped, wait};
 
 /// The rule by which a reload carries over the used units of a bucket.
@@ -63,6 +64,44 @@ impl CarryOver {
             grouped(will_have_used.min(new_capacity)),
             grouped(new_capacity),
         )
+    }
+}
+
+/// What a reload does with the buckets of a limit that both files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buckets {
+    /// The limiter has them, and converts them by the rule.
+    Converted,
+    /// The store has them, and no rule has an effect.
+    Kept,
+    /// The limit moves into the store or out of it, or the store has other buckets for its new algorithm.
+    Replaced,
+}
+
+const KEPT: &str = "the store keeps them as they are, whatever --debt says";
+const REPLACED: &str = "the limit gets other buckets: each starts full and without a block, or as it was when the limit last had it";
+
+impl Buckets {
+    pub(crate) fn new(old: &LimitEntry<'_>, new: &LimitEntry<'_>) -> Buckets {
+        match (is_shared(old), is_shared(new)) {
+            (false, false) => Buckets::Converted,
+            (true, true) if old.algorithm() == new.algorithm() => Buckets::Kept,
+            _ => Buckets::Replaced,
+        }
+    }
+
+    /// Describes the effect of a reload by `rule`, like [`CarryOver::effect`].
+    pub(crate) fn effect(
+        self,
+        rule: CarryOver,
+        old: Option<&Limit>,
+        new: Option<&Limit>,
+    ) -> Option<String> {
+        match (self, old, new) {
+            (Buckets::Kept, Some(old), Some(new)) => (old != new).then(|| KEPT.into()),
+            (Buckets::Replaced, Some(_), Some(_)) => Some(REPLACED.into()),
+            _ => rule.effect(old, new),
+        }
     }
 }
 

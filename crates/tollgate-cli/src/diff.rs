@@ -9,8 +9,8 @@ use tollgate::limits::{LimitEntry, OverrideEntry};
 use tollgate::{Limit, Limits};
 
 use crate::args::DiffArgs;
-use crate::carry_over::CarryOver;
-use crate::fields::{ALGORITHM, Field, SHARING, fields, sharing};
+use crate::carry_over::{Buckets, CarryOver};
+use crate::fields::{ALGORITHM, CONCURRENCY, Field, SHARING, fields, sharing};
 use crate::output::{Destination, print, to_json};
 use crate::{Failure, Outcome, diff_text, validate};
 
@@ -30,7 +30,11 @@ pub(crate) enum Change {
     Removed,
     Changed,
     /// The format of the ids changes, and a reload refuses that.
-    Refused,
+    #[serde(rename = "refused")]
+    RefusedFormat,
+    /// Units become permits, or permits become units, and a reload refuses that.
+    #[serde(rename = "refused")]
+    RefusedPermits,
 }
 
 impl Change {
@@ -40,6 +44,15 @@ impl Change {
             (_, None) => Change::Removed,
             _ => Change::Changed,
         }
+    }
+
+    /// Returns why a reload refuses the new entry of a limit in place of the old one, if it does.
+    fn refusal(old: &LimitEntry<'_>, new: &LimitEntry<'_>) -> Option<Change> {
+        if old.format() != new.format() {
+            return Some(Change::RefusedFormat);
+        }
+        let (from, to) = (old.algorithm()?, new.algorithm()?);
+        ((from == CONCURRENCY) != (to == CONCURRENCY)).then_some(Change::RefusedPermits)
     }
 }
 
@@ -161,11 +174,15 @@ impl Differ {
         let [old_default, new_default] =
             [old, new].map(|limit| limit.and_then(|limit| limit.default_limit()));
         let is_off = [old, new].into_iter().flatten().any(|limit| limit.is_disabled());
+        let (refusal, buckets) = match (&old, &new) {
+            (Some(old), Some(new)) => (Change::refusal(old, new), Buckets::new(old, new)),
+            _ => (None, Buckets::Converted),
+        };
         let mut change = LimitChange {
             limit: old.or(new)?.name().to_owned(),
-            change: Change::new(old, new),
+            change: refusal.unwrap_or(Change::new(old, new)),
             applies_to: WITHOUT_OVERRIDE,
-            live_buckets: self.carry_over.effect(old_default, new_default),
+            live_buckets: buckets.effect(self.carry_over, old_default, new_default),
             overrides: OverrideChanges::default(),
             fields: changed_fields(&old_fields, &new_fields),
         };
@@ -175,8 +192,7 @@ impl Differ {
                 change.overrides.removed = self.valid_overrides(old).count();
             }
             (None, Some(new)) => change.overrides.added = self.valid_overrides(new).count(),
-            (Some(old), Some(new)) if old.format() != new.format() => {
-                change.change = Change::Refused;
+            _ if refusal.is_some() => {
                 change.applies_to = EVERYONE;
                 change.live_buckets = None;
             }
@@ -224,7 +240,7 @@ impl Differ {
             match Change::new(before.as_ref(), after.as_ref()) {
                 Change::Added => changes.added += 1,
                 Change::Removed => changes.removed += 1,
-                Change::Changed | Change::Refused => changes.changed += 1,
+                _ => changes.changed += 1,
             }
         }
         let max_listed = if self.lists_all { pairs.len() } else { MAX_LISTED };
@@ -263,11 +279,12 @@ impl Differ {
             Some(entry) if entry.is_of_network() => NETWORK,
             _ => "the id",
         };
+        let buckets = Buckets::new(&old, &new);
         let ((old_network, old), (network, new)) = (applying(old, before), applying(new, after));
         // Each network has buckets of its own.
         let live_buckets = match (&old, &new) {
             (Some(_), Some(_)) if old_network != network => Some(OTHER_BUCKET.into()),
-            _ => self.carry_over.effect(old.as_ref(), new.as_ref()),
+            _ => buckets.effect(self.carry_over, old.as_ref(), new.as_ref()),
         };
         OverrideChange {
             id,

@@ -28,19 +28,18 @@ fn limit(change: &LimitChange) -> String {
         Change::Added => format!("{}: added\n", change.limit),
         Change::Removed => format!("{}: removed\n", change.limit),
         Change::Changed => format!("{}: changed\n", change.limit),
-        Change::Refused => format!(
-            "{}: a reload refuses this, the format of its ids changes: give it another name\n",
-            change.limit
-        ),
+        Change::RefusedFormat => refused(change, "the format of its ids changes"),
+        Change::RefusedPermits => refused(change, "permits are no units"),
     };
     let separator = match change.change {
         Change::Added | Change::Removed => ", ",
-        Change::Changed | Change::Refused => "\n  ",
+        _ => "\n  ",
     };
+    let is_refused = matches!(change.change, Change::RefusedFormat | Change::RefusedPermits);
     if !change.fields.is_empty() {
         let _ = writeln!(text, "  {}", fields(change.change, &change.fields, separator));
     }
-    if !change.fields.is_empty() && change.change != Change::Refused {
+    if !change.fields.is_empty() && !is_refused {
         let _ = writeln!(text, "  for {}", change.applies_to);
     }
     for meaning in change.fields.iter().filter_map(mode_change) {
@@ -51,6 +50,10 @@ fn limit(change: &LimitChange) -> String {
     }
     overrides(&mut text, &change.overrides);
     text
+}
+
+fn refused(change: &LimitChange, why: &str) -> String {
+    format!("{}: a reload refuses this, {why}: give it another name\n", change.limit)
 }
 
 /// Explains the effect of a changed mode on calls.
@@ -90,7 +93,7 @@ fn override_change(text: &mut String, change: &OverrideChange) {
     let sign = match change.change {
         Change::Added => '+',
         Change::Removed => '-',
-        Change::Changed | Change::Refused => '~',
+        _ => '~',
     };
     let (id, fields) = (escaped(&change.id), fields(change.change, &change.fields, ", "));
     let _ = writeln!(text, "    {sign} {id}: {fields}");

@@ -5,8 +5,6 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
-#[cfg(feature = "valkey")]
-use tollgate::limits::Shared;
 use tollgate::limits::{
     Applies, ExplainedCall, Explanation, Floor, LimitMode, Location, NearEntry,
 };
@@ -88,7 +86,7 @@ fn by_store(
 ) -> Result<Option<ByStore>, Failure> {
     let failure =
         |error: Error| Failure::NotDone(format!("{}:{}: {error}", args.limit, escaped(&args.id)));
-    let is_shared = limits.limit(&args.limit).map_err(failure)?.shared() != Shared::Local;
+    let is_shared = fields::is_shared(&limits.limit(&args.limit).map_err(failure)?);
     let (Some(store), true, None) = (limits.store(), is_shared, args.traffic.path()) else {
         return Ok(None);
     };

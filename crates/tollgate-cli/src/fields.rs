@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use tollgate::Limit;
 use tollgate::limit::{ParameterValue, Parameters};
 use tollgate::limits::LimitEntry;
+#[cfg(feature = "valkey")]
+use tollgate::limits::Shared;
 
 use crate::text::{grouped, span};
 
@@ -67,6 +69,21 @@ pub(crate) fn fields(limit: &Limit) -> Vec<Field> {
 
 /// The name of the field with the algorithm.
 pub(crate) const ALGORITHM: &str = "algorithm";
+
+/// The algorithm that counts permits, not units.
+pub(crate) const CONCURRENCY: &str = "concurrency";
+
+/// Returns whether the buckets of a limit are in a store.
+#[cfg(feature = "valkey")]
+pub(crate) fn is_shared(limit: &LimitEntry<'_>) -> bool {
+    limit.shared() != Shared::Local
+}
+
+/// Returns false: every limit is local.
+#[cfg(not(feature = "valkey"))]
+pub(crate) fn is_shared(_: &LimitEntry<'_>) -> bool {
+    false
+}
 
 /// Returns where the buckets of a limit are, and the other words of a shared limit.
 #[cfg(feature = "valkey")]

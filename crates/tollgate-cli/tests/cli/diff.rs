@@ -1,5 +1,7 @@
 //! Tests `diff`.
 
+mod live_buckets;
+
 use crate::support::{Ran, Sandbox};
 
 const OLD: &str = "\
@@ -277,34 +279,6 @@ fn json_values_keep_their_types() {
     let off = fields("old.yml off.yml --json", "Raised");
     let enabled = serde_json::json!({"field": "enabled", "old": null, "new": false});
     assert!(off.as_array().unwrap().contains(&enabled), "{off}");
-}
-
-#[cfg(feature = "valkey")]
-#[test]
-fn words_of_shared_limits_are_compared() {
-    let dir = sandbox();
-    let own = |words: &str| format!("Own: {{burst: 5, count: 1, period: 1s, id: string{words}}}\n");
-    dir.put("local.yml", own(""));
-    dir.put("leased.yml", own(", shared: leased, lease: 2s"));
-    dir.put("exact.yml", own(", shared: exact, on_error: deny, max_debt: 1").replace("5", "6"));
-    let leased = "\
-Own: changed
-  shared local -> leased
-  on_error none -> local
-  fraction none -> 0.1
-  lease none -> 2s
-  for everyone
-";
-    assert_eq!(diff(&dir, "local.yml leased.yml"), leased);
-    let exact = diff(&dir, "leased.yml exact.yml");
-    let part = "\
-  shared leased -> exact
-  on_error local -> deny
-  fraction 0.1 -> none
-  lease 2s -> none
-  for everyone without an override; mode, max_debt and the words of sharing for everyone
-";
-    assert!(exact.contains(part), "{exact}");
 }
 
 #[test]
