@@ -52,14 +52,13 @@ pub(crate) fn parse(line: &[u8]) -> Result<Entry<'_>, &'static str> {
     if line.trim_ascii().is_empty() {
         return Err(EMPTY);
     }
-    let (head, at_ns, rest) = split_at_time(line)?;
+    let (head, at_ns, quoted) = split_at_time(line)?;
     let (vhost, head) = split_vhost(head);
     let (client, head) = split_token(head);
     if client.is_empty() {
         return Err(NO_CLIENT);
     }
     let (_ident, user) = split_token(head);
-    let quoted = rest.strip_prefix(b" \"").ok_or(NO_REQUEST)?;
     let end = closing_quote(quoted).ok_or(CUT_REQUEST)?;
     let (request, tail) = (&quoted[..end], &quoted[end + 1..]);
     Ok(Entry { at_ns, vhost, client, user, request, tail })
@@ -169,7 +168,11 @@ impl Field {
     }
 }
 
-/// Splits a line at its time: the first time in brackets. A user's name may contain brackets.
+/// Splits a line at its time, and at the quote that opens the request: the time is the first in brackets before ` "`.
+///
+/// The client chooses the user's name, which stands before the time, also if the server refuses that user. A name may have times
+/// in brackets, but Apache and nginx write its quotes as `\"` and `\x22`. So the first time before ` "` is the server's own. In
+/// the log of a server that does not escape quotes, no part of a line can be trusted.
 fn split_at_time(line: &[u8]) -> Result<(&[u8], u64, &[u8]), &'static str> {
     let mut fault = NO_TIME;
     for bracket in memchr_iter(b'[', line) {
@@ -181,9 +184,13 @@ fn split_at_time(line: &[u8]) -> Result<(&[u8], u64, &[u8]), &'static str> {
             && let Some(rest) = rest.strip_prefix(b"]")
             && let Some(at_ns) = unix_ns(time)
         {
-            return Ok((&line[..bracket - 1], at_ns, rest));
+            if let Some(quoted) = rest.strip_prefix(b" \"") {
+                return Ok((&line[..bracket - 1], at_ns, quoted));
+            }
+            fault = NO_REQUEST;
+        } else if fault == NO_TIME {
+            fault = BAD_TIME;
         }
-        fault = BAD_TIME;
     }
     Err(fault)
 }
@@ -418,6 +425,29 @@ mod tests {
         assert_eq!(field(line, Field::User).as_deref(), Some("john [the user] doe"));
     }
 
+    /// Whoever sends a request chooses the user's name, also of one that is refused.
+    #[test]
+    fn a_user_may_look_like_a_time() {
+        let real = "[20/Nov/2026:10:05:03 +0000] \"GET / HTTP/1.1\" 401 1";
+        for user in [
+            "x [17/May/2015:10:05:03 +0000]",
+            "[17/May/2015:10:05:03 +0000]",
+            "[17/May/2015:25:05:03 +0000]",
+            // Apache and nginx escape quotes.
+            r#"x [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1"#,
+            r"x [17/May/2015:10:05:03 +0000] \x22GET /a HTTP/1.1\x22 200 1",
+        ] {
+            let line = format!("1.2.3.4 - {user} {real}");
+            assert_eq!(field(&line, Field::User).as_deref(), Some(user));
+            let at_ns = parse(line.as_bytes()).unwrap().at_ns;
+            assert_eq!(at_ns, 1_795_169_103_000_000_000, "{user}");
+        }
+        // What follows the time can look like a time as well.
+        let time = "[17/May/2015:10:05:03 +0000]";
+        let line = format!("1.2.3.4 - - {time} \"GET / {time} \" 400 1 \"{time} \" \"{time} \"");
+        assert_eq!(field(&line, Field::Path), Some(format!("/ {time} ")));
+    }
+
     #[test]
     fn requests_of_one_word_have_no_method() {
         for request in ["-", "\\x16\\x03\\x01", ""] {
@@ -436,6 +466,8 @@ mod tests {
         assert_eq!(parse(b"hello"), Err(NO_TIME));
         assert_eq!(parse(b" - - [17/May/2015:10:05:03 +0000] \"GET /\""), Err(NO_CLIENT));
         assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000]"), Err(NO_REQUEST));
+        assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000] GET /[a] [b]"), Err(NO_REQUEST));
+        assert_eq!(parse(b"a - - [17/May/2015:10:05:03] \"GET /\""), Err(BAD_TIME));
         assert_eq!(parse(b"a - - [17/May/2015:10:05:03 +0000] \"GET /\\\""), Err(CUT_REQUEST));
     }
 
