@@ -352,7 +352,9 @@ impl ReplayArgs {
             );
         }
         if let (Some(decisions), Some(report)) = (&self.decisions, &self.report)
-            && (decisions == report || is_same_file(decisions, report))
+            && (decisions == report
+                || is_same_file(decisions, report)
+                || is_same_place(decisions, report))
         {
             let report = match is_standard(report) {
                 true => "standard output".to_owned(),
@@ -400,10 +402,24 @@ fn conflict(subcommand: &str, text: String) -> Failure {
     Failure::Arguments(command.error(ErrorKind::ArgumentConflict, text))
 }
 
+/// Returns whether two paths are of one file that exists. `-` is no file.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     // Only regular files count: a device such as /dev/null may be input and output at once.
-    let canonical = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
+    let canonical = |path: &Path| {
+        let path = (!is_standard(path)).then(|| path.canonicalize().ok());
+        path.flatten().filter(|path| path.is_file())
+    };
     canonical(a).is_some_and(|a| canonical(b) == Some(a))
+}
+
+/// Returns whether two paths have the same name in the same folder. The file may be one that the run creates.
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| {
+        let name = path.file_name().filter(|_| !is_standard(path))?.to_owned();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Some((folder.unwrap_or(Path::new(".")).canonicalize().ok()?, name))
+    };
+    place(a).is_some_and(|a| place(b) == Some(a))
 }
 
 fn start_of_day(text: &str) -> Result<SystemTime, String> {

@@ -114,3 +114,31 @@ fn more_keys_than_a_table_has() {
         assert!(ran.stderr.contains("at most 4000000000"), "{ran:?}");
     }
 }
+
+/// Neither of the two files exists before. `-` is standard output, and `./-` a file.
+#[test]
+fn one_new_file_has_one_result() {
+    let dir = Sandbox::new();
+    dir.put("t.jsonl", spend(1, r#"{"limit":"A","id":"x"}"#));
+    fs::create_dir(dir.path("sub")).unwrap();
+    let replay = "replay --limits limits.yml --trace t.jsonl";
+    let whole = dir.path("x").display().to_string();
+    for (decisions, report) in
+        [("./x", "x"), ("x", "sub/../x"), ("sub/y", "./sub/y"), ("x", &whole)]
+    {
+        let ran = dir.run(&format!("{replay} --decisions {decisions} --report {report}"));
+        assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{decisions}: {ran:?}");
+        let text = format!("--decisions and --report are both {report}: one of them is allowed");
+        assert!(ran.stderr.contains(&text), "{ran:?}");
+    }
+    assert_eq!(dir.names(), ["limits.yml", "sub", "t.jsonl"]);
+    for _ in ["the file ./- is new", "it exists"] {
+        for outputs in ["--decisions - --report ./-", "--decisions x --report sub/x"] {
+            let ran = dir.run(&format!("{replay} {outputs}"));
+            assert_eq!(ran.status, Some(0), "{outputs}: {ran:?}");
+        }
+    }
+    assert!(dir.get("-").starts_with("<!DOCTYPE html>"), "{}", dir.get("-"));
+    let ran = dir.run_with("replay --limits limits.yml --trace - --report ./-", "");
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+}
