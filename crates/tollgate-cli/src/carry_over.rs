@@ -67,7 +67,7 @@ impl CarryOver {
     }
 }
 
-/// What a reload does with the buckets of a limit that both files have.
+/// What a reload does with the buckets of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Buckets {
     /// The limiter has them, and converts them by the rule.
@@ -79,13 +79,18 @@ pub(crate) enum Buckets {
 }
 
 const KEPT: &str = "the store keeps them as they are, whatever --debt says";
+const MAYBE_THERE: &str = "each starts full, or as the store has it";
 const REPLACED: &str = "the limit gets other buckets: each starts full and without a block, or as it was when the limit last had it";
 
 impl Buckets {
-    pub(crate) fn new(old: &LimitEntry<'_>, new: &LimitEntry<'_>) -> Buckets {
-        match (is_shared(old), is_shared(new)) {
-            (false, false) => Buckets::Converted,
-            (true, true) if old.algorithm() == new.algorithm() => Buckets::Kept,
+    /// `old` is `None` for a limit that is added.
+    pub(crate) fn new(old: Option<&LimitEntry<'_>>, new: &LimitEntry<'_>) -> Buckets {
+        match (old.map(is_shared), is_shared(new)) {
+            (None | Some(false), false) => Buckets::Converted,
+            (None, true) => Buckets::Kept,
+            (Some(true), true) if old.and_then(LimitEntry::algorithm) == new.algorithm() => {
+                Buckets::Kept
+            }
             _ => Buckets::Replaced,
         }
     }
@@ -99,7 +104,8 @@ impl Buckets {
     ) -> Option<String> {
         match (self, old, new) {
             (Buckets::Kept, Some(old), Some(new)) => (old != new).then(|| KEPT.into()),
-            (Buckets::Replaced, Some(_), Some(_)) => Some(REPLACED.into()),
+            (Buckets::Kept, None, Some(_)) => Some(MAYBE_THERE.into()),
+            (Buckets::Replaced, _, Some(_)) => Some(REPLACED.into()),
             _ => rule.effect(old, new),
         }
     }

@@ -174,10 +174,8 @@ impl Differ {
         let [old_default, new_default] =
             [old, new].map(|limit| limit.and_then(|limit| limit.default_limit()));
         let is_off = [old, new].into_iter().flatten().any(|limit| limit.is_disabled());
-        let (refusal, buckets) = match (&old, &new) {
-            (Some(old), Some(new)) => (Change::refusal(old, new), Buckets::new(old, new)),
-            _ => (None, Buckets::Converted),
-        };
+        let refusal = old.zip(new).and_then(|(old, new)| Change::refusal(&old, &new));
+        let buckets = new.map_or(Buckets::Converted, |new| Buckets::new(old.as_ref(), &new));
         let mut change = LimitChange {
             limit: old.or(new)?.name().to_owned(),
             change: refusal.unwrap_or(Change::new(old, new)),
@@ -279,7 +277,7 @@ impl Differ {
             Some(entry) if entry.is_of_network() => NETWORK,
             _ => "the id",
         };
-        let buckets = Buckets::new(&old, &new);
+        let buckets = Buckets::new(Some(&old), &new);
         let ((old_network, old), (network, new)) = (applying(old, before), applying(new, after));
         // Each network has buckets of its own.
         let live_buckets = match (&old, &new) {

@@ -113,3 +113,31 @@ fn buckets_in_the_store_are_not_converted() {
     let text = diff(&dir, "local.yml large.yml");
     assert!(text.contains("will have used 4,000 of 5,000 (share)"), "{text}");
 }
+
+/// The store keeps the bucket of an id while no limit applies to it, and has those that other nodes have made.
+#[cfg(feature = "valkey")]
+#[test]
+fn buckets_in_the_store_may_be_there() {
+    let dir = Sandbox::new();
+    let own = |shared: &str, of_one: &str| {
+        format!("Own: {{burst: 5, count: 1, period: 1s, id: string{shared}}}\n{of_one}")
+    };
+    dir.put("none.yml", "Other: {burst: 5, count: 1, period: 1s, id: string}\n");
+    dir.put("local.yml", own("", ""));
+    dir.put("exact.yml", own(", shared: exact", ""));
+    dir.put("lifted.yml", own(", shared: exact", "Own:x: {unlimited: true}\n"));
+    dir.put("off.yml", "Own: {enabled: false, id: string}\n");
+    let there = "each starts full, or as the store has it";
+    let other = "the limit gets other buckets: each starts full and without a block, or as it was when the limit last had it";
+    for (line, effect) in [
+        ("none.yml exact.yml", there),
+        ("none.yml local.yml", "there are none yet: each starts full"),
+        ("lifted.yml exact.yml", there),
+        ("exact.yml lifted.yml", "not used any more: no limit applies"),
+        ("off.yml exact.yml", other),
+        ("lifted.yml local.yml", other),
+    ] {
+        let text = diff(&dir, line);
+        assert!(text.ends_with(&format!("  live buckets: {effect}\n")), "{line}: {text}");
+    }
+}
