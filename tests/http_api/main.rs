@@ -27,6 +27,7 @@ mod nested;
 mod networks;
 mod obey;
 mod on_response;
+mod permissive;
 mod priority;
 mod provider_waits;
 #[cfg(feature = "tower")]

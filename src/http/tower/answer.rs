@@ -239,7 +239,7 @@ impl Rules {
             return batch.spend_telling(&mut tell);
         }
         *held = holder_for(matched.iter().map(|one| one.rule));
-        batch.spend_keeping(
+        let decision = batch.spend_keeping(
             tell,
             |at| matched[at].rule.can_refund() || matched[at].rule.holds(),
             |at, receipt| {
@@ -255,7 +255,12 @@ impl Rules {
                     }
                 }
             },
-        )
+        )?;
+        if !decision.allowed() {
+            // A permissive layer serves the request all the same, which holds nothing then.
+            *held = None;
+        }
+        Ok(decision)
     }
 
     /// Returns whether a field, the body of a denial or the layer's function for responses shows the limits' own decisions.

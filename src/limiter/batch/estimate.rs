@@ -63,7 +63,7 @@ impl Batch<'_> {
 
     #[inline(never)]
     fn spend_generally_for(&self, receipt: &mut Receipt) -> Result<Decision, Error> {
-        self.spend_and_report(false, true, |view, member| {
+        self.spend_and_report(false, true, |_, view, member| {
             let claim = member.claim();
             claim.into_iter().for_each(|claim| receipt.add(self.limiter, view, claim));
         })

@@ -122,7 +122,7 @@ impl<'a> Batch<'a> {
 
     #[inline(never)]
     fn spend_generally(&self) -> Result<Decision, Error> {
-        self.spend_and_report(false, false, |_, _| ())
+        self.spend_and_report(false, false, |_, _, _| ())
     }
 
     /// Like [`spend`](Batch::spend), and adds each member's own decision to `decisions`, in the order of the batch. If
@@ -164,7 +164,7 @@ impl<'a> Batch<'a> {
         let mut after = After { tell: Some(&mut tell), keep: None };
         let decision = match fast_path::spend(self.limiter, self.members, Some(&mut after)) {
             Some(decision) => decision,
-            None => self.spend_and_report(true, false, |_, member| {
+            None => self.spend_and_report(true, false, |_, _, member| {
                 each[member.position] = member.shown_decision();
             })?,
         };
@@ -196,12 +196,13 @@ impl<'a> Batch<'a> {
         keeps: impl Fn(usize) -> bool,
         mut keep: impl FnMut(usize, Receipt),
     ) -> Result<Decision, Error> {
-        self.spend_and_report(true, true, |view, member| {
+        self.spend_and_report(true, true, |decision, view, member| {
             let position = member.position;
             if !member.is_in_shadow_mode() {
                 tell(position, member.shown_decision(), &member.limit);
             }
-            if keeps(position)
+            if decision.allowed()
+                && keeps(position)
                 && let Some(claim) = member.claim()
             {
                 let by = ClaimedBy::new(self.limiter, view);
@@ -210,14 +211,14 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Spends and counts the batch, and then calls `report` for each member that a limit applies to. `looks_again`: if
-    /// the batch is denied, the decisions of the members that did not deny it are renewed by a check at a cost of 0.
-    /// `keeps`: the caller keeps the charges, so members may take permits.
+    /// Spends and counts the batch, and then calls `report` with its decision for each member that a limit applies to.
+    /// `looks_again`: if the batch is denied, the decisions of the members that did not deny it are renewed by a check at a
+    /// cost of 0. `keeps`: the caller keeps the charges, so members may take permits.
     fn spend_and_report(
         &self,
         looks_again: bool,
         keeps: bool,
-        mut report: impl FnMut(LimitsView<'_>, &Prepared<'_>),
+        mut report: impl FnMut(&Decision, LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
         self.with_members(OF_SPEND, keeps, |view, members| {
             returned_on_panic(view, members, |members| {
@@ -237,7 +238,7 @@ impl<'a> Batch<'a> {
                 }
                 // Nothing after this is repeated when the limits change: each batch counts once.
                 count(view.inner, members, &decision, now_ns);
-                members.iter().for_each(|member| report(view, member));
+                members.iter().for_each(|member| report(&decision, view, member));
                 Ok(decision)
             })
         })
