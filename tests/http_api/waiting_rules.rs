@@ -194,3 +194,29 @@ fn no_request_is_denied_by_a_race() {
     });
     assert_eq!(denied, 0);
 }
+
+/// A rule whose factor is 0 for a request does not limit it, and another rule of the bucket does.
+#[tokio::test(start_paused = true)]
+async fn other_rule_counts_beside_factor_of_zero() {
+    use tollgate::limit::Factor;
+
+    for others in [1, 2] {
+        let limiter = limiter();
+        let requests = limiter.limit("Requests").unwrap();
+        let rule = || Rule::new(requests.clone(), extract::everyone("key")).cost(|_| 10);
+        let build = || {
+            let lifted = RateLimitLayer::builder(&limiter).rule(rule().factor(|_| Factor::ZERO));
+            (0..others).fold(lifted, |layer, _| layer.rule(rule()))
+        };
+        let inner =
+            service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+        let options = WaitOptions::at_most(std::time::Duration::ZERO);
+        let waiting = build().build_waiting(options, tokio::time::sleep).unwrap();
+        let ask = async || waiting.layer(inner).oneshot(request(1)).await.unwrap().status();
+        assert_eq!([ask().await, ask().await].map(|it| it.as_u16()), [200, 429], "{others}");
+        assert!(requests.reset("key").unwrap().allowed());
+        let layer = build().build().unwrap();
+        let ask = async || layer.layer(inner).oneshot(request(1)).await.unwrap().status();
+        assert_eq!([ask().await, ask().await].map(|it| it.as_u16()), [200, 429], "{others}");
+    }
+}

@@ -70,8 +70,8 @@ impl MatchedRule<'_, '_> {
     }
 }
 
-/// Keeps one of several rules that have the same limit and bucket: one that denies before a soft one, then the one with the largest
-/// cost, then one with a priority, then the first.
+/// Keeps one of several rules that have the same limit and bucket: one that limits the request before one whose factor is 0, then
+/// one that denies before a soft one, then the one with the largest cost, then one with a priority, then the first.
 /// Two rules may count clients by networks of two sizes, and both then have the same bucket for an IPv4 address.
 pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     // A rule with an invalid id stays, and the batch returns its error.
@@ -81,7 +81,8 @@ pub(crate) fn keep_one_of_each_bucket(matched: &mut MatchedRules<'_, '_>) {
     };
     let rank = |one: &MatchedRule<'_, '_>| {
         let rule = one.rule;
-        (!rule.is_soft(), one.cost, rule.floor().is_some(), Reverse(one.position))
+        let limits = one.factor != Factor::ZERO;
+        (limits, !rule.is_soft(), one.cost, rule.floor().is_some(), Reverse(one.position))
     };
     let all: Vec<_> = matched.iter().map(|one| (bucket(one), rank(one))).collect();
     matched.retain(|one| {
