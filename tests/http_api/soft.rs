@@ -2,11 +2,16 @@
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
-use tollgate::http::{RateLimitLayer, Report, Rule, extract};
+use tollgate::http::{
+    Denied, Fields, RateLimitBuilder, RateLimitLayer, Report, Reset, Rule, Style, WaitOptions,
+    extract,
+};
+use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::held::Gate;
@@ -55,5 +60,118 @@ async fn hard_rules_outlast_soft_ones_of_their_bucket() {
             statuses.push(layer.layer(handler).oneshot(Request::new(())).await.unwrap().status());
         }
         assert_eq!(statuses, [200, 200, 429], "{soft}");
+    }
+}
+
+/// The strict limit `All` and the soft one `Usual`.
+struct Both(Limiter);
+
+impl Both {
+    fn new(all: Limit, usual: Limit) -> Both {
+        let limits = Limits::builder().limit("All", IdFormat::String, all).unwrap();
+        let limits = limits.limit("Usual", IdFormat::String, usual).unwrap().build();
+        Both(Limiter::with_options(limits, Clock::manual().0).unwrap())
+    }
+
+    fn rules(&self) -> RateLimitBuilder {
+        let rule = |name| Rule::new(self.0.limit(name).unwrap(), extract::everyone("all"));
+        RateLimitLayer::builder(&self.0).rule(rule("All")).rule(rule("Usual").soft())
+    }
+}
+
+fn one_a(seconds: u64) -> Limit {
+    Limit::new(1, 1, Duration::from_secs(seconds)).unwrap()
+}
+
+async fn served(_: Request<()>) -> Result<Response<String>, Infallible> {
+    Ok(Response::new(String::new()))
+}
+
+/// Returns a field of a response, empty if it is not there.
+fn field<B>(response: &Response<B>, name: &str) -> String {
+    let field = response.headers().get(name);
+    field.map_or(String::new(), |field| field.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn fields_show_hard_limits_alone() {
+    let minute = Duration::from_secs(60);
+    let limit = |most| Limit::new(most, most, minute).unwrap();
+    for (all, usual) in [(100, 10), (10, 100)] {
+        let both = Both::new(limit(all), limit(usual));
+        let style = Style::XRateLimit(Reset::Delta);
+        let layer = both.rules().fields(Fields::new([style, Style::Ietf]).unwrap());
+        let layer = layer.build().unwrap();
+        let response = layer.layer(service_fn(served)).oneshot(Request::new(())).await.unwrap();
+        let fields = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|it| field(&response, it));
+        assert_eq!(fields, [all, all - 1].map(|it| it.to_string()));
+        assert!(!field(&response, "ratelimit").contains("Usual"));
+    }
+}
+
+/// The soft rule has fields of its own.
+#[tokio::test]
+async fn soft_rules_write_no_fields_of_their_own() {
+    let both = Both::new(one_a(1), one_a(3_600));
+    let rule = |name| Rule::new(both.0.limit(name).unwrap(), extract::everyone("all"));
+    let of_usual = Fields::new([Style::XRateLimit(Reset::Delta)]).unwrap();
+    let layer = RateLimitLayer::builder(&both.0)
+        .rule(rule("All"))
+        .rule(rule("Usual").soft().fields(of_usual))
+        .build()
+        .unwrap();
+    for status in [200, 429] {
+        let response = layer.layer(service_fn(served)).oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), status);
+        assert!(field(&response, "ratelimit").starts_with(r#""All";r=0"#));
+        assert_eq!(field(&response, "x-ratelimit-limit"), "");
+    }
+}
+
+#[tokio::test]
+async fn denials_name_hard_limits_alone() {
+    let both = Both::new(one_a(1), one_a(3_600));
+    let layer = both.rules().build().unwrap();
+    let ask = async || layer.layer(service_fn(served)).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(ask().await.status(), StatusCode::OK);
+    let response = ask().await;
+    assert_eq!(field(&response, "ratelimit"), r#""All";r=0;t=1"#);
+    assert_eq!(field(&response, "retry-after"), "1");
+    assert_eq!(response.extensions().get::<Denied>().unwrap().violated(), ["All"]);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains(r#""violated-policies":["All"]"#), "{body:?}");
+}
+
+#[tokio::test]
+async fn denied_waits_are_those_of_hard_limits() {
+    let both = Both::new(one_a(1), one_a(3_600));
+    let options = WaitOptions::at_most(Duration::ZERO);
+    let layer = both.rules().build_waiting(options, tokio::time::sleep).unwrap();
+    let ask = async || layer.layer(service_fn(served)).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(ask().await.status(), StatusCode::OK);
+    let response = ask().await;
+    assert_eq!(
+        (response.status(), &*field(&response, "retry-after")),
+        (StatusCode::TOO_MANY_REQUESTS, "1")
+    );
+    assert_eq!(field(&response, "ratelimit"), r#""All";r=0;t=1"#);
+}
+
+/// A refund of the strict limit brings its present numbers, not those of the soft one.
+#[tokio::test]
+async fn refunds_show_hard_limits_alone() {
+    let all = Limit::new(10, 10, Duration::from_secs(60)).unwrap();
+    let both = Both::new(all, one_a(3_600));
+    let rule = |name| Rule::new(both.0.limit(name).unwrap(), extract::everyone("all"));
+    let layer = RateLimitLayer::builder(&both.0)
+        .rule(rule("All").refund_if(|status| status.is_success()))
+        .rule(rule("Usual").soft())
+        .fields(Fields::new([Style::XRateLimit(Reset::Delta)]).unwrap())
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        let response = layer.layer(service_fn(served)).oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(field(&response, "x-ratelimit-remaining"), "10");
     }
 }

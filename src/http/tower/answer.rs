@@ -273,14 +273,16 @@ impl Rules {
         self.rules.iter().map(ActiveRule::name).collect()
     }
 
-    /// Returns the names of the limits that deny the request, as clients see them.
+    /// Returns the names of the limits that deny the request, as clients see them, of the rules that `counts` selects.
     pub(crate) fn violated(
         &self,
         outcome: Option<&RequestOutcome>,
+        counts: impl Fn(&ActiveRule) -> bool,
     ) -> SmallVec<[&str; INLINE_RULES]> {
         let limits = outcome.map_or(&[][..], |outcome| &outcome.limits);
         let denied = limits.iter().filter(|limit| !limit.decision.allowed());
-        denied.map(|limit| self.rules[limit.position].name()).collect()
+        let rules = denied.map(|limit| &self.rules[limit.position]);
+        rules.filter(|rule| counts(rule)).map(ActiveRule::name).collect()
     }
 
     /// Refunds the charges of the rules that refund responses with this status, or denials by an inner layer.
@@ -325,7 +327,7 @@ impl Rules {
                 limit.decision = decision.in_shadow();
             }
         }
-        let all = outcome.limits.iter().map(|limit| limit.decision);
+        let all = outcome.hard(self).map(|limit| limit.decision);
         outcome.decision = all.fold(Decision::UNLIMITED, Decision::stricter);
     }
 }
@@ -386,7 +388,7 @@ impl RequestOutcome {
         let mut next_wait_s = None;
         for group in &rules.fields.groups {
             let has_rule = |position| group.has_rule(position);
-            let limits = self.limits.iter().filter(|limit| has_rule(limit.position));
+            let limits = self.hard(rules).filter(|limit| has_rule(limit.position));
             let decisions = limits.map(|limit| state.shown(limit.decision));
             let decision = decisions.fold(Decision::UNLIMITED, Decision::stricter);
             self.with_answer(rules, decision, state, has_rule, |answer| {
@@ -412,7 +414,7 @@ impl RequestOutcome {
         let mut slots = (self.limits.len() > 1).then(PolicySlots::new);
         // A limit that has gone, by a reload or because the limiter is off, is in no list.
         let shown = |limit: &&LimitDecision| limit.decision.remaining().is_some();
-        for limit in self.limits.iter().filter(|limit| has_rule(limit.position)).filter(shown) {
+        for limit in self.hard(rules).filter(|limit| has_rule(limit.position)).filter(shown) {
             let Some(policy) = rules.rules[limit.position].policies.get(&limit.policy) else {
                 continue;
             };
@@ -440,7 +442,7 @@ impl RequestOutcome {
             return rules.fields.all.clone();
         }
         let denies = |group: &&FieldGroup| {
-            let denied = self.limits.iter().filter(|limit| !limit.decision.allowed());
+            let denied = self.hard(rules).filter(|limit| !limit.decision.allowed());
             denied.map(|limit| limit.position).any(|position| group.has_rule(position))
         };
         let groups = rules.fields.groups.iter().filter(denies);
@@ -461,6 +463,11 @@ impl RequestOutcome {
         self.decision
     }
 
+    /// Returns the limits that the request's decision and its fields are of: all but those of soft rules, which deny no request.
+    fn hard<'o>(&'o self, rules: &'o Rules) -> impl Iterator<Item = &'o LimitDecision> {
+        self.limits.iter().filter(|limit| !rules.rules[limit.position].is_soft())
+    }
+
     /// Makes a denial the request's decision if none of its limits denies now.
     pub(crate) fn refuse(&mut self, denial: Decision) {
         if self.decision.allowed() {
@@ -469,8 +476,8 @@ impl RequestOutcome {
     }
 
     /// Makes the strictest of the limits' decisions that of the request.
-    pub(crate) fn join_decisions(&mut self) {
-        let all = self.limits.iter().map(|limit| limit.decision);
+    pub(crate) fn join_decisions(&mut self, rules: &Rules) {
+        let all = self.hard(rules).map(|limit| limit.decision);
         self.decision = all.reduce(Decision::stricter).unwrap_or(self.decision);
     }
 

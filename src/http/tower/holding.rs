@@ -67,7 +67,8 @@ impl Rule {
     }
 
     /// Lets a request pass that the rule's limit would deny, and marks it: the [`Report`](crate::http::Report) in the request's
-    /// extensions names the limit among those that are violated. The limit is charged if it has the units.
+    /// extensions names the limit among those that are violated. The limit is charged if it has the units. Fields of responses
+    /// and denials by other rules do not show it.
     ///
     /// # Example
     ///

@@ -240,7 +240,7 @@ impl LayerState {
         on_response: Option<Box<OnResponse>>,
         parts: &Parts,
     ) -> Response<Bytes> {
-        let violated = self.rules.violated(outcome);
+        let violated = self.rules.violated(outcome, |rule| !rule.is_soft());
         #[cfg(feature = "tracing")]
         if self.logs_denials {
             events::request_denied(parts, &violated, decision.retry_in());
@@ -303,7 +303,7 @@ impl LayerState {
     }
 
     fn report(&self, decision: Decision, outcome: Option<&RequestOutcome>) -> Report {
-        let violated = self.rules.violated(outcome);
+        let violated = self.rules.violated(outcome, |_| true);
         let violated = violated.iter().map(ToString::to_string).collect();
         Report { outcome: Ok(decision), violated }
     }

@@ -291,7 +291,7 @@ impl Rules {
             let looked = if is_allowed { looked.in_shadow() } else { looked };
             outcome.limits.extend(self.record_after(one, looked)?);
         }
-        outcome.join_decisions();
+        outcome.join_decisions(self);
         Ok(())
     }
 }
