@@ -175,3 +175,64 @@ async fn refunds_show_hard_limits_alone() {
         assert_eq!(field(&response, "x-ratelimit-remaining"), "10");
     }
 }
+
+/// The names that the report of each request has while the handler serves it.
+#[tokio::test(start_paused = true)]
+async fn waiting_keeps_the_mark_of_soft_rules() {
+    let begun = tokio::time::Instant::now();
+    let clock = Clock::custom(move || begun.elapsed());
+    let tenth = Limit::new(1, 10, Duration::from_secs(1)).unwrap();
+    let limits = Limits::builder().limit("All", IdFormat::String, tenth).unwrap();
+    let limits = limits.limit("Usual", IdFormat::String, one_a(3_600)).unwrap().build();
+    let both = Both(Limiter::with_options(limits, clock).unwrap());
+    let options = WaitOptions::at_most(Duration::from_secs(60));
+    let handler = service_fn(|request: Request<()>| async move {
+        let report = request.extensions().get::<Report>().unwrap();
+        assert!(report.allowed());
+        Ok::<_, Infallible>(Response::new(report.violated().join(" ")))
+    });
+    for fields in [Fields::new([Style::Ietf]).unwrap(), Fields::none()] {
+        assert!(both.0.limit("Usual").unwrap().reset("all").is_ok());
+        let layer = both.rules().fields(fields);
+        let layer = layer.build_waiting(options, tokio::time::sleep).unwrap();
+        for violated in ["", "Usual", "Usual"] {
+            let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            assert!(!response.headers().contains_key(header::RETRY_AFTER));
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), violated);
+        }
+    }
+    assert_eq!(begun.elapsed(), Duration::from_millis(500), "all but the first have waited");
+}
+
+/// Soft rules by which nothing is wrong: one has the units, one costs nothing, one has no limit.
+#[tokio::test(start_paused = true)]
+async fn waiting_marks_no_request_that_fits() {
+    let begun = tokio::time::Instant::now();
+    let clock = Clock::custom(move || begun.elapsed());
+    let tenth = Limit::new(1, 10, Duration::from_secs(1)).unwrap();
+    let limits = ["Free", "Lifted", "Roomy"].into_iter().fold(Limits::builder(), |limits, name| {
+        let most = if name == "Roomy" { 10 } else { 1 };
+        let limit = Limit::new(most, 1, Duration::from_secs(3_600)).unwrap();
+        limits.limit(name, IdFormat::String, limit).unwrap()
+    });
+    let limits = limits.limit("All", IdFormat::String, tenth).unwrap().build();
+    let limiter = Limiter::with_options(limits, clock).unwrap();
+    let rule = |name| Rule::new(limiter.limit(name).unwrap(), extract::everyone("all"));
+    let layer = RateLimitLayer::builder(&limiter)
+        .rule(rule("All"))
+        .rule(rule("Roomy").soft())
+        .rule(rule("Free").cost(|_| 0).soft())
+        .rule(rule("Lifted").factor(|_| tollgate::limit::Factor::ZERO).soft());
+    let options = WaitOptions::at_most(Duration::from_secs(60));
+    let layer = layer.build_waiting(options, tokio::time::sleep).unwrap();
+    let handler = service_fn(|request: Request<()>| async move {
+        let report = request.extensions().get::<Report>().unwrap();
+        Ok::<_, Infallible>(Response::new(report.violated().join(" ")))
+    });
+    for _ in 0..4 {
+        let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    }
+    assert_eq!(begun.elapsed(), Duration::from_millis(300));
+}

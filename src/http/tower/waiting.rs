@@ -15,7 +15,9 @@ use crate::http::tower::async_layer::{AskedLater, AsyncRateLimitLayer};
 use crate::http::tower::charge::{HeldByRequest, HeldCharge, RefundableCharges, holder_for};
 use crate::http::tower::layer::LayerState;
 use crate::http::tower::learner::Learner;
-use crate::http::tower::matched::{INLINE_RULES, MatchedRule, keep_one_of_each_bucket};
+use crate::http::tower::matched::{
+    INLINE_RULES, LimitDecision, MatchedRule, keep_one_of_each_bucket,
+};
 use crate::http::{RateLimitBuilder, Rejection, SetupError};
 use crate::limiter::batch::Member;
 use crate::limiter::reserve::{Receipt, ReserveError};
@@ -254,6 +256,7 @@ impl Rules {
         outcome.held = holder_for(matched.iter().map(|one| one.rule));
         if self.records_allowed {
             self.look_at_each(matched, &mut outcome)?;
+            mark_soft(matched, &receipt, &mut outcome);
         }
         for (at, one) in matched.iter().enumerate() {
             let holds = one.rule.holds();
@@ -293,6 +296,22 @@ impl Rules {
         }
         outcome.join_decisions(self);
         Ok(())
+    }
+}
+
+/// Makes the decision of each soft rule that has not charged the request a denial: its bucket lacked the units.
+fn mark_soft(matched: &[MatchedRule<'_, '_>], receipt: &Receipt, outcome: &mut RequestOutcome) {
+    for (at, one) in matched.iter().enumerate() {
+        if !one.rule.is_soft() || receipt.has_member(at) {
+            continue;
+        }
+        let has_limit = |limit: &&mut LimitDecision| {
+            limit.position == one.position && limit.decision.remaining().is_some()
+        };
+        let Some(limit) = outcome.limits.iter_mut().find(has_limit) else { continue };
+        // The units may have come since.
+        let denied = one.look(one.cost).ok().filter(|looked| !looked.allowed());
+        limit.decision = denied.unwrap_or(Decision::new(false, (0, 1), 1, 0));
     }
 }
 

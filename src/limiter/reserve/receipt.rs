@@ -154,6 +154,12 @@ impl Receipt {
         })
     }
 
+    /// Whether the member at `position` has a charge.
+    #[allow(dead_code, reason = "for optional parts")]
+    pub(crate) fn has_member(&self, position: usize) -> bool {
+        self.charges().any(|(_, claim)| claim.position() == position)
+    }
+
     /// Takes the charge of the member at `position`, as a receipt of its own.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn take_member(&mut self, position: usize) -> Option<Receipt> {
