@@ -64,7 +64,7 @@ impl Gate {
         builder.rule(self.streams()).rule(self.tokens()).build().unwrap()
     }
 
-    fn out(&self) -> u64 {
+    pub(crate) fn out(&self) -> u64 {
         self.streams.in_flight("all").unwrap()
     }
 

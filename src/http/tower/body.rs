@@ -80,12 +80,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().body.project() {
-            EitherProj::Inner { body, until_end } => {
-                let frame = ready!(body.poll_frame(context));
-                let is_last = match &frame {
-                    Some(Ok(frame)) => frame.is_trailers(),
-                    Some(Err(_)) | None => true,
-                };
+            EitherProj::Inner { mut body, until_end } => {
+                let frame = ready!(body.as_mut().poll_frame(context));
+                // Only a body that holds something is asked for its end.
+                let is_last = until_end.charge().is_some()
+                    && match &frame {
+                        Some(Ok(frame)) => frame.is_trailers() || body.is_end_stream(),
+                        Some(Err(_)) | None => true,
+                    };
                 if is_last {
                     until_end.end();
                 }

@@ -16,10 +16,10 @@ use crate::util::lock::Mutex;
 /// The charges that a request holds, in its extensions: the estimates of [`Rule::estimate`](crate::http::Rule::estimate), to be
 /// settled by the handler, and the permits of [`Rule::in_flight`](crate::http::Rule::in_flight). A clone is the same charge.
 ///
-/// What the handler does not settle stays charged. Permits go back when the response has ended: when its body has come to its end,
-/// an error or its trailers, or is dropped, as it is when the client goes away; and when the handler fails or panics. A response
-/// that hands the connection over (status 101, or a 2xx to `CONNECT`) ends with its head, so there the permits stay out until the
-/// last clone is dropped: keep one in the task that has the connection.
+/// What the handler does not settle stays charged. Permits go back when the response has ended: when its body has come to its end
+/// (its last frame, an error or its trailers), or is dropped, as it is when the client goes away; and when the handler fails or
+/// panics. A response that hands the connection over (status 101, or a 2xx to `CONNECT`) ends with its head, so there the permits
+/// stay out until the last clone is dropped: keep one in the task that has the connection.
 ///
 /// # Example: the tokens of an answer are known when it is written
 ///
