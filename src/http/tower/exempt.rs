@@ -31,7 +31,8 @@ impl Exemptions {
 
 impl RateLimitBuilder {
     /// Exempts the requests for which `exempts` returns true: no rule of this layer applies to them. It is called once a
-    /// request, before the rules; it must not block. Several exemptions may be given.
+    /// request, before the rules; it must not block. A layer of [`build_waiting`](RateLimitBuilder::build_waiting) calls it again
+    /// for a request that waits or that is denied because too many wait: it must return the same. Several exemptions may be given.
     ///
     /// A path that is compared here is a spelling that the client chooses, and under axum's `nest` a part of it. A client
     /// must not be able to write an exempt spelling of a path that is to be limited:

@@ -76,7 +76,9 @@ pub struct Rule {
 
 impl Rule {
     /// Makes a rule by which each request costs 1 and counts for the id that `who` returns. [`extract`](crate::http::extract)
-    /// has common functions for it. The layer calls it once a request; it must not block.
+    /// has common functions for it. The layer calls it once a request; it must not block. A layer of
+    /// [`build_waiting`](crate::http::RateLimitBuilder::build_waiting) calls it, and the rule's other functions, again for a
+    /// request that waits or that is denied because too many wait: they must return the same.
     pub fn new(
         limit: KeyedLimit,
         who: impl for<'a> Fn(&'a Parts) -> Who<'a> + Send + Sync + 'static,

@@ -56,6 +56,9 @@ impl RateLimitBuilder {
     /// after the block. It is denied as by [`build`](RateLimitBuilder::build) if its wait would be longer than
     /// [`at_most`](WaitOptions::at_most), and if too many others wait. A request that is dropped while it waits leaves its places.
     ///
+    /// The layer calls the functions of its rules and exemptions when a request comes, and again if the request waits or is denied
+    /// because too many wait. They must return the same for the same request.
+    ///
     /// `timer` is the function of the runtime that sleeps, such as `tokio::time::sleep`. The inner service must be `Clone`; while
     /// a request waits, it keeps what the readiness of the inner service holds.
     ///
