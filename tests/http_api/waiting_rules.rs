@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
-use tollgate::http::{Charge, RateLimitLayer, Report, Rule, WaitOptions, extract};
+use tollgate::http::{
+    Charge, Fields, PlugLimitNames, RateLimitLayer, Report, Rule, Style, WaitOptions, extract,
+};
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -218,5 +220,51 @@ async fn other_rule_counts_beside_factor_of_zero() {
         let layer = build().build().unwrap();
         let ask = async || layer.layer(inner).oneshot(request(1)).await.unwrap().status();
         assert_eq!([ask().await, ask().await].map(|it| it.as_u16()), [200, 429], "{others}");
+    }
+}
+
+/// An allowed call of a token bucket tells when the next one is allowed, also if it has waited itself.
+#[tokio::test(start_paused = true)]
+async fn waiting_leaves_the_next_wait_in_fields() {
+    let limit = Limit::token_bucket(1, 10, SECOND).unwrap();
+    let limits = Limits::builder().limit("Requests", IdFormat::String, limit).unwrap();
+    let limiter = Limiter::with_options(limits.build(), clock()).unwrap();
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let fields = Fields::new([Style::PlugLimit(PlugLimitNames::default())]).unwrap();
+    let layer = RateLimitLayer::builder(&limiter).rule(rule).fields(fields);
+    let layer = layer.build_waiting(WaitOptions::at_most(20 * SECOND), tokio::time::sleep).unwrap();
+    let inner =
+        service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    for at in 0..3 {
+        let response = layer.layer(inner).oneshot(request(1)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["retry-after"], "1", "{at}");
+    }
+}
+
+/// A layer within denies the request. The client waits for both layers, also if it has waited for the outer one.
+#[tokio::test(start_paused = true)]
+async fn waiting_raises_the_wait_of_inner_denials() {
+    let limits = Limits::builder()
+        .limit("Requests", IdFormat::String, Limit::new(1, 1, 10 * SECOND).unwrap())
+        .unwrap()
+        .limit("InFlight", IdFormat::String, Limit::concurrency(1).unwrap())
+        .unwrap();
+    let limiter = Limiter::with_options(limits.build(), clock()).unwrap();
+    let rule = Rule::new(limiter.limit("Requests").unwrap(), extract::everyone("key"));
+    let options = WaitOptions::at_most(20 * SECOND);
+    let outer = RateLimitLayer::builder(&limiter).rule(rule);
+    let outer = outer.build_waiting(options, tokio::time::sleep).unwrap();
+    let in_flight = limiter.concurrency("InFlight").unwrap();
+    let rule = Rule::in_flight(in_flight.clone(), extract::everyone("key"));
+    let within = RateLimitLayer::builder(&limiter).rule(rule).build().unwrap();
+    let inner =
+        service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    let _permit = in_flight.acquire("key", 1).unwrap();
+    for at in 0..3 {
+        let service = outer.layer(within.layer(inner));
+        let response = service.oneshot(request(1)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()["retry-after"], "10", "{at}");
     }
 }

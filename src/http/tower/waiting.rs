@@ -284,7 +284,8 @@ impl Rules {
         Ok((decision, is_needed.then_some(outcome)))
     }
 
-    /// Records the present decision of each limit, and the strictest of them.
+    /// Records the present decision of each limit, and the strictest of them. That on an allowed request has the wait of the
+    /// next one of the same cost.
     fn look_at_each(
         &self,
         matched: &[MatchedRule<'_, '_>],
@@ -293,8 +294,14 @@ impl Rules {
         let is_allowed = outcome.decision().allowed();
         for one in matched {
             let cost = if is_allowed { 0 } else { one.cost };
-            let looked = one.look(cost).map_err(|error| rejection_for(error, matched))?;
-            let looked = if is_allowed { looked.in_shadow() } else { looked };
+            let mut looked = one.look(cost).map_err(|error| rejection_for(error, matched))?;
+            if is_allowed {
+                // A reload may have made the burst smaller than the cost: such a call has no wait.
+                if let Ok(next) = one.look(one.cost) {
+                    looked = looked.with_wait_of(&next);
+                }
+                looked = looked.in_shadow();
+            }
             outcome.limits.extend(self.record_after(one, looked)?);
         }
         outcome.join_decisions(self);
