@@ -11,9 +11,11 @@ use crate::limit::Limit;
 ///
 /// With every variant, a full bucket stays full, and a bucket owes at most its new capacity. Debt beyond the capacity,
 /// such as reservations in the future, keeps its time. Fractions are rounded so that the bucket owes more, by less than a
-/// unit. A token bucket has at most as many units at once as before the change, or as its new burst if that is more.
+/// unit; the drips of a leaky bucket begin anew with the change. Debt above 16,777,215 units of an algorithm other than gcra is
+/// forgotten. A token bucket has at most as many units at once as before the change, or as its new burst if that is more.
 ///
-/// If the algorithm changes to another built-in one, every variant except `Afresh` keeps the share, because neither units nor
+/// If the algorithm changes to another built-in one, every variant except `Afresh` keeps the share, also of debt beyond the
+/// capacity, whose time then changes, because neither units nor
 /// times have the same meaning in two algorithms. From or to a custom algorithm only `Afresh` is possible; the others are an
 /// error. A custom algorithm that a reload replaces by another of the same name, or that is in a
 /// snapshot under the same name, gets the words of its buckets unchanged; with `Afresh` the buckets are full.

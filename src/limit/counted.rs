@@ -242,11 +242,15 @@ fn legacy(
     };
     let drip_size = round(millionths * r0_ns, one * duration_ns);
     if drip_size > MAX_COUNT {
+        let (field, ns) = match min_interval_ns {
+            Some(ns) => ("min_interval", ns),
+            None => ("duration", duration_ns as u64),
+        };
         let message = format!(
-            "invalid min_interval {:?}: it makes drips of {drip_size} units, at most {MAX_COUNT} are allowed",
-            Duration::from_nanos(min_interval_ns.unwrap_or_default()),
+            "invalid {field} {:?}: it makes drips of {drip_size} units, at most {MAX_COUNT} are allowed",
+            Duration::from_nanos(ns),
         );
-        return Err(LimitFault { field: "min_interval", message });
+        return Err(LimitFault { field, message });
     }
     let drip_rate_ms = round(duration_ns * u128::from(drip_size), millionths);
     Limit::from_drips(max.ceil(), drip_rate_ms, drip_size)

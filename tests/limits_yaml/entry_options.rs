@@ -348,3 +348,33 @@ fn max_keys_is_of_the_default() {
     let refused = Limits::builder().limit_with("Own", IdFormat::String, limit, none).unwrap_err();
     assert!(refused.is_invalid_limit(), "{refused}");
 }
+
+/// The fields of an override before its default tell what it limits: one of permits was none at all.
+#[test]
+fn overrides_of_permits_may_come_first() {
+    let of_account = "NewOrdersPerAccount:5: {max: 10}\n";
+    let default = "NewOrdersPerAccount: {algorithm: concurrency, max: 3}\n";
+    for text in [of_account.to_owned() + default, default.to_owned() + of_account] {
+        let limits = read(&text).unwrap();
+        let own = limits.limit_for("NewOrdersPerAccount", 5).unwrap();
+        assert_eq!(own.map(|limit| (limit.algorithm(), limit.burst())), Some(("concurrency", 10)));
+    }
+    let gcra = "NewOrdersPerAccount: {burst: 1, count: 1, period: 1s}\n";
+    let found = faults(&(of_account.to_owned() + gcra));
+    assert!(found.len() == 1 && found[0].contains("a limit has one algorithm"), "{found:?}");
+}
+
+#[test]
+fn fields_of_defaults_are_not_beside_ids() {
+    let text = "NewOrdersPerAccount: {burst: 30, count: 20, period: 1s, ids: [5], max_keys: 7}\n";
+    let wanted =
+        "1: NewOrdersPerAccount.max_keys: not beside ids: it belongs to the limit's default";
+    assert_eq!(faults(text), [wanted]);
+}
+
+#[test]
+fn a_fault_names_a_field_that_is_there() {
+    let text = "E: {algorithm: leaky_bucket, max: 2000000, duration: 100us, id: string}\n";
+    let found = faults(text);
+    assert!(found[0].starts_with("1: E.duration: invalid duration 100µs"), "{found:?}");
+}

@@ -114,8 +114,8 @@ impl<'t> Walk<'_, 't> {
 
     /// Adds the terms of an override whose ids were read.
     fn listed(&mut self, entry: &mut Entry<'_>, at: &Path<'_>) {
-        use Field::{Algorithm, Enabled, Floors, Id, Mode, Shadow};
-        let of_default = [Id, Algorithm, Enabled, Mode, Shadow, Floors];
+        use Field::{Algorithm, Enabled, Floors, Id, MaxKeys, Mode, Shadow};
+        let of_default = [Id, Algorithm, Enabled, Mode, Shadow, MaxKeys, Floors];
         for field in of_default.into_iter().chain(SHARING) {
             if let Some(line) = entry.line_of(field) {
                 let message = "not beside ids: it belongs to the limit's default";

@@ -167,10 +167,12 @@ impl<'e> Entry<'e> {
 
     /// Guesses the algorithm from the fields: of an override whose limit has none yet, or of a default for a hint.
     pub(super) fn algorithm_by_fields(&self) -> FileAlgorithm {
-        if self.line_of(Field::RetryAfter).is_some() {
-            // `max` may be of a leaky bucket.
+        use Field::{DripRate, DripSize, Duration, Max, MinInterval, RetryAfter, Size};
+        // `max` may be of a leaky bucket, which it does not limit by itself.
+        let is_leaky = self.has_any(&[Size, DripRate, DripSize, Duration, MinInterval]);
+        if self.line_of(RetryAfter).is_some() || (self.line_of(Max).is_some() && !is_leaky) {
             FileAlgorithm::Concurrency
-        } else if self.has_any(FileAlgorithm::LeakyBucket.parameters()) {
+        } else if is_leaky {
             FileAlgorithm::LeakyBucket
         } else if !self.has_any(FileAlgorithm::FixedWindow.parameters()) {
             FileAlgorithm::Gcra
