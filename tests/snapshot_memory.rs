@@ -188,7 +188,7 @@ fn parameters_without_buckets() {
     let bytes = fs::metadata(&path).unwrap().len();
     assert_eq!(made.unwrap().buckets, 0);
     assert!(heap < 2 * bytes, "{heap} bytes for a file of {bytes}");
-    // The file has no room for so many buckets beside the parameters, and none at all for 2^60 buckets.
+    // The file has no room for this number of buckets beside the parameters, and none at all for 2^60 buckets.
     let text = refused(|file| {
         forge(file);
         file.end(full_size(125_000, 500_000));

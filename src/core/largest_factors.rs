@@ -8,7 +8,8 @@ use crate::store::key::LimitIndex;
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// The largest factor that a call of each limit had, by the limit's index. A larger factor makes a bucket refill more slowly. So a sweep takes a bucket for full only if it is full by the largest.
+/// The largest factor that a call of each limit had, by the limit's index. A larger factor makes a bucket refill more
+/// slowly. So a sweep takes a bucket for full only if it is full by the largest.
 #[derive(Clone)]
 pub(crate) struct LargestFactors(Arc<[Arc<AtomicU64>]>);
 

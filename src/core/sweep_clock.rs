@@ -59,8 +59,8 @@ impl SweepClock {
         // Relaxed: the number only rises. A sweep that reads an older number trusts fewer readings.
         if is_near(self.ahead_ns.load(Ordering::Relaxed)) {
             self.ahead_ns.fetch_max(ahead_ns, Ordering::Relaxed);
-            // Relaxed: written under the lock alone, so that it agrees with `doubted`. A call that misses a doubt, or finds the lock
-            // taken, leaves it to the next trusted reading.
+            // Relaxed: written under the lock alone, so that it agrees with `doubted`. A call that misses a doubt, or finds
+            // the lock taken, leaves it to the next trusted reading.
             if self.is_any_doubted.load(Ordering::Relaxed) {
                 self.doubted.try_with(|doubted| {
                     *doubted = None;

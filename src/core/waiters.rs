@@ -101,10 +101,12 @@ impl Entry {
         });
         // A custom waker may do anything when it is cloned or dropped, so neither is done under the lock.
         let new = waker.clone();
-        let replaced = turn.bucket.list().lock().insert(turn, new);
+        let mut list = turn.bucket.list().lock();
+        let replaced = list.insert(turn, new);
         if replaced.is_none() {
             WAITING.fetch_add(1, Ordering::Relaxed);
         }
+        drop(list);
     }
 
     /// Whether the caller was woken, and has not entered again.

@@ -185,9 +185,9 @@ impl Policy {
     }
 
     /// Returns the largest number of units that can remain: the burst of gcra, the limit of a fixed window or of a
-    /// token bucket, the size of a leaky bucket, the `max` of concurrency, the largest cost of a custom algorithm. An empty bucket regains it within
-    /// the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other styles. At most
-    /// 999,999,999,999,999, the largest integer of a structured field.
+    /// token bucket, the size of a leaky bucket, the `max` of concurrency, the largest cost of a custom algorithm. An empty
+    /// bucket regains it within the [window](Policy::window_seconds). It is `q` of the current draft and the limit of the other
+    /// styles. At most 999,999,999,999,999, the largest integer of a structured field.
     ///
     /// # Example
     ///

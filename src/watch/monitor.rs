@@ -66,7 +66,8 @@ impl Monitor {
             self.reported_changing = false;
             self.load(copy)?;
         }
-        // Another folder may have taken the name of one since. The next tick reads what came into it before the subscription.
+        // Another folder may have taken the name of a watched one meanwhile. The next tick reads the files that came into it
+        // before its subscription began.
         if self.follow_folders(stop) {
             stop.hasten();
         }

@@ -1,4 +1,4 @@
-//! What a permissive layer charges a request that it serves although a limit denies it: nothing.
+//! A permissive layer charges nothing for a request that it serves although a limit denies it.
 #![cfg(feature = "tower")]
 
 use std::convert::Infallible;

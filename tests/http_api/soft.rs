@@ -109,7 +109,7 @@ async fn fields_show_hard_limits_alone() {
     }
 }
 
-/// The soft rule has fields of its own.
+/// The soft rule has its own fields.
 #[tokio::test]
 async fn soft_rules_write_no_fields_of_their_own() {
     let both = Both::new(one_a(1), one_a(3_600));

@@ -120,6 +120,18 @@ fn shared_bucket_at_the_cap_stays_in_use() {
             assert!(matches!(refused, ReserveError::NoRoom), "{engine:?}: {refused}");
             assert!(is_free("x"), "{engine:?}: nothing is charged");
         }
+        // Both of B together need more than the bucket ever holds.
+        let batch = limiter.batch(&members);
+        let mut never = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
+        let mut polled = never.poll();
+        for _ in 0..12 {
+            if polled.is_pending() {
+                world.advance_and_wake(seconds(1));
+                polled = never.poll();
+            }
+        }
+        let Poll::Ready(Err(ReserveError::NoRoom)) = polled else { panic!("{engine:?}") };
+        assert!(a.spend("id", 1).unwrap().allowed(), "{engine:?}: its place is back");
         let batch = limiter.batch(&members[..2]);
         let mut leaves = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
         assert!(leaves.poll().is_pending());

@@ -442,7 +442,7 @@ mod tests {
             let at_ns = parse(line.as_bytes()).unwrap().at_ns;
             assert_eq!(at_ns, 1_795_169_103_000_000_000, "{user}");
         }
-        // What follows the time can look like a time as well.
+        // Fields behind the time can look like a time.
         let time = "[17/May/2015:10:05:03 +0000]";
         let line = format!("1.2.3.4 - - {time} \"GET / {time} \" 400 1 \"{time} \" \"{time} \"");
         assert_eq!(field(&line, Field::Path), Some(format!("/ {time} ")));

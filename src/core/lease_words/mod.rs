@@ -183,7 +183,7 @@ impl Rules for LeaseRules<'_> {
         None
     }
 
-    /// The end of an override also ends the lease: the key gets the word of a bucket of which nothing is known.
+    /// The end of an override also ends the lease: the key gets the word of an unknown bucket.
     fn converted(&self, _: CellKey<'_>, _: LimitTag, _: u64, _: LimitTag) -> Result<u64, Outdated> {
         Ok(LeaseWord::UNKNOWN.word())
     }

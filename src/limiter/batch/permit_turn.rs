@@ -12,7 +12,8 @@ use crate::limits::Scratch;
 use crate::store::key::KeyRef;
 
 /// The turn of a batch that waits for a permit. The one that has waited longest is woken first, also if it was woken before in
-/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. A newer call that comes between a wake and the attempt takes the permit first.
+/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. A newer call that
+/// comes between a wake and the attempt takes the permit first.
 #[derive(Default)]
 pub(super) struct PermitTurn<'b> {
     entry: Entry,

@@ -71,8 +71,8 @@ impl Batch<'_> {
     /// of [`spend_estimate`](Batch::spend_estimate).
     ///
     /// Members of gcra take places, as by [`reserve`](Batch::reserve), and are served in the order of the calls. Members without
-    /// places (of other algorithms, of permits, with a mode, a factor or units to leave, and ids without room in the table that other
-    /// members keep waiting) are charged at the time of the places;
+    /// places (of other algorithms, of permits, with a mode, a factor or units to leave, and ids without room in the table while
+    /// other members wait) are charged at the time of the places;
     /// if one is denied, the places go back, and the batch waits again. A permit that comes back wakes the batch that has waited
     /// for it longest.
     ///

@@ -81,8 +81,8 @@ impl KeyedLimit {
     /// mode](crate::limits::LimitMode::Shadow) denies no call because of a block, but counts that it would have. A
     /// [shadow limit](crate::limits::LimitOptions::shadow) beside the limit is not charged by a blocked call.
     ///
-    /// A call for an id that is not blocked reads one word more if the limiter has no blocks. If it has some, the call also pins, and
-    /// searches the blocks of the id's bin.
+    /// A call for an id that is not blocked reads one word more if the limiter has no blocks. If it has some, the call also
+    /// pins, and searches the blocks of the id's bin.
     ///
     /// # Errors
     ///

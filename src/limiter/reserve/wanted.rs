@@ -79,8 +79,8 @@ impl Wanted {
 }
 
 /// Charges `cost` units as it is wanted. The decision about a place has its wait as `retry_in`. The time that a
-/// place of a batch leaves free in front of it is vacant. In the bucket that untracked keys share there is no such place: nobody
-/// could use the time. `is_in_vacant` becomes true if a vacant place was taken.
+/// place of a batch leaves free in front of it is vacant. In the bucket that untracked keys share there is no such place: no other
+/// call could use the time. `is_in_vacant` becomes true if a vacant place was taken.
 pub(super) fn spend(
     view: LimitsView<'_>,
     key: &StoreKey<'_>,
