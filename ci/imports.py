@@ -26,7 +26,7 @@ ROOMS = [
     ["error"],
     ["util"],
 ]
-# Groups of files that import each other, which may not grow: see docs/internals/README.md.
+# Groups of files that import each other, which may not grow: see DESIGN.md, "The map".
 CIRCLES = 6
 
 RANK = {room: rank for rank, rooms in enumerate(reversed(ROOMS)) for room in rooms}

@@ -39,6 +39,8 @@ pub(crate) enum Race {
     UnchargedDropped,
     /// A sweep evicted a full cell.
     Evicted,
+    /// A sweep evicted a full cell that was about to move to the successor.
+    EvictedMoving,
     /// Another call had already begun the migration.
     StartLost,
     /// Another call had already migrated the same chunk.

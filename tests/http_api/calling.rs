@@ -57,7 +57,7 @@ where
         let answer = client.clone().oneshot(call).await?;
         let is_refused = matches!(answer.status().as_u16(), 429 | 503);
         if attempt == 3 || !is_refused || answer.extensions().get::<Denied>().is_some() {
-            return Ok(answer); // its place among the 8 is free when its body has ended
+            return Ok(answer); // its permit goes back when its body has ended
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

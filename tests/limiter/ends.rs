@@ -121,8 +121,7 @@ fn no_bucket_changes_while_the_limiter_is_off() {
 }
 
 /// Fills the table, waits until all buckets are full again, and inserts as many new keys.
-fn full_buckets_make_room(engine: Engine, clock: Clock, wait: impl FnOnce()) {
-    let keys: u64 = full_size(5_000, 20_000);
+fn full_buckets_make_room(keys: u64, engine: Engine, clock: Clock, wait: impl FnOnce()) {
     let options = LimiterOptions::default().clock(clock).engine(engine);
     let options = options.max_keys(keys as usize).at_cap(AtCap::Deny);
     let limits = Limits::builder().limit("U", IdFormat::RegId, Limit::new(1, 1, SECOND).unwrap());
@@ -134,17 +133,20 @@ fn full_buckets_make_room(engine: Engine, clock: Clock, wait: impl FnOnce()) {
     wait();
     let is_allowed = |id: &u64| users.spend(*id, 1).unwrap().allowed();
     let allowed = (keys..2 * keys).filter(is_allowed).count() as u64;
-    // A call looks at a bounded number of buckets. While a part of the table moves, a full one may get behind the place
-    // where calls look, and is found in the next round: in one of 700 tables, 49 keys were denied.
-    assert!(allowed >= keys - keys / 100, "{engine:?}: {allowed}");
+    // A call looks at a bounded number of buckets, and may find none that is full. In 15,800 tables no call was denied.
+    assert!(allowed >= keys - keys / 1_000, "{engine:?}: {allowed} of {keys}");
 }
 
 #[test]
 fn full_buckets_make_room_at_the_cap() {
     for engine in ENGINES {
-        let (clock, hand) = Clock::manual();
-        full_buckets_make_room(engine, clock, || hand.advance(HOUR));
-        full_buckets_make_room(engine, Clock::system(), || std::thread::sleep(SECOND * 3 / 2));
+        // With 6,200 keys, half of the tables are about to move their buckets to more memory. With 8,000 they have done so.
+        for keys in [6_200, 8_000, 6_200, 6_200] {
+            let (clock, hand) = Clock::manual();
+            full_buckets_make_room(keys, engine, clock, || hand.advance(HOUR));
+        }
+        let wait = || std::thread::sleep(SECOND * 3 / 2);
+        full_buckets_make_room(full_size(5_000, 20_000), engine, Clock::system(), wait);
     }
 }
 

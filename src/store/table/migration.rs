@@ -10,7 +10,7 @@ use super::insert::Frozen;
 use super::retired::When;
 use super::segment::{Segment, Unlinked, claims_to_grow, slots_of};
 use super::shard::{SegmentPointer, Shard, ShardView};
-use super::slot::SlotContents;
+use super::slot::{Slot, SlotContents};
 use super::{Rules, Table};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
@@ -132,6 +132,19 @@ impl Table {
         view: ShardView<'_>,
         rules: &impl Rules,
     ) {
+        self.help_migrate_after(guard, shard, view, rules, |_, _| {});
+    }
+
+    /// Like [`help_migrate`](Table::help_migrate), and calls `before` with the old segment and each slot of the chunk
+    /// before the slot is migrated.
+    pub(super) fn help_migrate_after(
+        &self,
+        guard: &Guard,
+        shard: &Shard,
+        view: ShardView<'_>,
+        rules: &impl Rules,
+        mut before: impl FnMut(Segment<'_>, &Slot),
+    ) {
         let (Some(newest), Some(old)) = (view.newest(), view.old()) else { return };
         if rules.generation() < newest.generation() {
             return;
@@ -154,6 +167,7 @@ impl Table {
         if (from as usize) < slots {
             let to = (from as usize + CHUNK).min(slots);
             for at in from as usize..to {
+                before(old, old.slot(0, at));
                 self.migrate_slot(old, at, newest, rules);
             }
             // Release: the thread that continues from here sees the cells that this call has

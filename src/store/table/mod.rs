@@ -393,7 +393,7 @@ impl Table {
             }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.help_migrate(&guard, shard, view, rules);
+                self.migrate_for_call(&guard, (shard, view), change.now_ns, rules);
                 continue;
             }
             let slot = match self.find_or_insert(&guard, shard, view, change, rules) {

@@ -1,12 +1,14 @@
 //! Sweeps: full cells are dropped in place. One swap marks a cell dead, and its reservation is
 //! released.
 
-use super::epoch::pin;
+use std::ops::Range;
+
+use super::epoch::{Guard, pin};
 use super::insert::{LOOKS_AT_CAP, LOOKS_NEAR_CAP};
 use super::migration::{CHUNK, MigrationGoal};
 use super::retired::When;
 use super::segment::Segment;
-use super::shard::ShardView;
+use super::shard::{Shard, ShardView};
 use super::slot::{Slot, SlotContents};
 use super::{Rules, Table};
 use crate::store::cell::Word;
@@ -49,6 +51,23 @@ impl Cursor {
     }
 }
 
+/// What a call's sweep would look at. Beyond the last shard it goes on with the first one, up to where it began.
+struct Look {
+    from: Cursor,
+    at: Cursor,
+    /// The number of slots that the sweep would have migrated of the shard.
+    migrated: usize,
+}
+
+impl Look {
+    /// Goes on with the next of `shards` shards, or ends if it has come to where it began.
+    fn go_on(&mut self, shards: usize) {
+        let is_last = self.at.shard >= shards + self.from.shard;
+        let shard = if is_last { 2 * shards } else { self.at.shard + 1 };
+        (self.at, self.migrated) = (Cursor { shard, slot: 0 }, 0);
+    }
+}
+
 impl Table {
     /// Sweeps about `slots` slots from the cursor on, drops full cells, and frees memory.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
@@ -71,6 +90,44 @@ impl Table {
             return;
         }
         self.sweep_step(slots, now_ns, rules, Uncharged::Keep);
+    }
+
+    /// Migrates a chunk for a call, and near the cap drops its full cells first.
+    pub(super) fn migrate_for_call(
+        &self,
+        guard: &Guard,
+        at: (&Shard, ShardView<'_>),
+        now_ns: u64,
+        rules: &impl Rules,
+    ) {
+        if self.written.reservations.is_nearly_full() && rules.may_sweep_at(now_ns) {
+            let floor_ns = self.raise_floor(now_ns);
+            self.sweep_and_migrate(guard, at, floor_ns, rules, Uncharged::Keep);
+        } else {
+            self.help_migrate(guard, at.0, at.1, rules);
+        }
+    }
+
+    /// Migrates a chunk, and drops each full cell before it would move. Returns the number of dropped cells.
+    fn sweep_and_migrate(
+        &self,
+        guard: &Guard,
+        (shard, view): (&Shard, ShardView<'_>),
+        floor_ns: u64,
+        rules: &impl Rules,
+        uncharged: Uncharged,
+    ) -> usize {
+        let mut dropped = 0;
+        self.help_migrate_after(guard, shard, view, rules, |old, slot| {
+            // A cell that is full by the old limit need not be full by the new one.
+            let is_current =
+                old.generation() == rules.generation() || fault::active(Fault::SweepByOldLimits);
+            if is_current && self.evict(old, slot, floor_ns, rules, uncharged) {
+                coverage::hit(Race::EvictedMoving);
+                dropped += 1;
+            }
+        });
+        dropped
     }
 
     fn sweep_step(
@@ -144,9 +201,10 @@ impl Table {
             return true;
         }
         if view.is_migrating() {
-            self.help_migrate(&guard, shard, view, rules);
+            swept.dropped +=
+                self.sweep_and_migrate(&guard, (shard, view), floor_ns, rules, uncharged);
             swept.looked_at += CHUNK;
-            return false;
+            return uncharged == Uncharged::Keep && !shard.view(&guard).is_migrating();
         }
         if segment.generation() < rules.generation() && !fault::active(Fault::SweepByOldLimits) {
             // A cell that is full by the old limit need not be full by the new one.
@@ -184,12 +242,12 @@ impl Table {
         let mut next = NextRoom::new(&self.written.reservations, tag)?;
         // Relaxed: only a position.
         let from = Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
-        let mut cursor = Cursor { ..from };
+        let mut look = Look { from, at: from, migrated: 0 };
         let is_near = self.written.reservations.is_nearly_full();
         for step in [if is_near { LOOKS_NEAR_CAP } else { 0 }, LOOKS_AT_CAP] {
             let mut looked_at = 0;
-            while looked_at < step && !next.is_now() && cursor.shard < 2 * self.shards.len() {
-                looked_at += self.look_at_part(&mut cursor, (&from, step), at_ns, rules, &mut next);
+            while looked_at < step && !next.is_now() && look.at.shard < 2 * self.shards.len() {
+                looked_at += self.look_at_part(&mut look, step, at_ns, rules, &mut next);
             }
         }
         match next.in_ns()? {
@@ -199,46 +257,59 @@ impl Table {
     }
 
     /// Adds the buckets of the slots that the next part of a call's sweep looks at, and returns their number, and one for the end
-    /// of a shard. The cursor goes on beyond the last shard, up to where the sweep began, `from`.
+    /// of a shard.
     fn look_at_part(
         &self,
-        cursor: &mut Cursor,
-        (from, max_slots): (&Cursor, usize),
+        look: &mut Look,
+        max_slots: usize,
         at_ns: u64,
         rules: &impl Rules,
         next: &mut NextRoom<'_>,
     ) -> usize {
         let guard = pin();
         let shards = self.shards.len();
-        let is_last = cursor.shard >= shards + from.shard;
-        let view = self.shards[cursor.shard % shards].view(&guard);
+        let is_last = look.at.shard >= shards + look.from.shard;
+        let view = self.shards[look.at.shard % shards].view(&guard);
         let is_now = |it: &Segment<'_>| it.generation() == rules.generation();
+        let mut add = |segment: Segment<'_>, slots: Range<usize>| {
+            for slot in slots.map(|at| segment.slot(0, at)) {
+                if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
+                    (slot.contents(), slot.word())
+                {
+                    let (key, own) = (CellKey::Fingerprint(fingerprint), slot.tag());
+                    next.add(own, || rules.full_in_ns(key, own, word, at_ns));
+                }
+            }
+        };
+        // A sweep migrates a shard first, and goes on with the next one.
+        if let Some(old) = view.old().filter(|it| is_now(it) && !is_last) {
+            // Relaxed: only a position.
+            let at = look.migrated.max(old.header().frontier.load(Ordering::Relaxed) as usize);
+            let to = (at + CHUNK).min(old.slots());
+            add(old, at..to);
+            look.migrated = to;
+            if to == old.slots() {
+                if look.at.shard == look.from.shard {
+                    // It has not looked at the first shard's newest segment.
+                    look.from.slot = usize::MAX;
+                }
+                look.go_on(shards);
+            }
+            return CHUNK;
+        }
         let segment = view.newest().filter(is_now);
         let slots = segment.map_or(0, Segment::slots);
-        let end = if is_last { from.slot.min(slots) } else { slots };
-        let to = (cursor.slot + max_slots).min(end);
-        let newest = (cursor.slot..to).filter_map(|at| Some(segment?.slot(0, at)));
-        // A sweep moves the cells of the old segment first. They count once: at the sweep's begin, and at that of a shard.
-        let is_first = cursor.bits() == from.bits() || (cursor.slot == 0 && !is_last);
-        let old = if is_first { view.old().filter(is_now) } else { None };
-        let old_slots = old.map_or(0, Segment::slots).min(LOOKS_AT_CAP);
-        let moving = (0..old_slots).filter_map(|at| Some(old?.slot(0, at)));
-        for slot in newest.chain(moving) {
-            if let (SlotContents::Key(fingerprint), Word::Live(word @ 1..)) =
-                (slot.contents(), slot.word())
-            {
-                let (key, own) = (CellKey::Fingerprint(fingerprint), slot.tag());
-                next.add(own, || rules.full_in_ns(key, own, word, at_ns));
-            }
+        let end = if is_last { look.from.slot.min(slots) } else { slots };
+        let part = look.at.slot..(look.at.slot + max_slots).min(end);
+        let looked_at = part.len();
+        look.at.slot = part.end;
+        if let Some(segment) = segment {
+            add(segment, part);
         }
-        let looked_at = old_slots + to.saturating_sub(cursor.slot);
-        cursor.slot = to;
-        if to < end {
+        if look.at.slot < end {
             return looked_at;
         }
-        // Beyond all shards once more: the sweep has come to where it began.
-        let shard = if is_last { 2 * shards } else { cursor.shard + 1 };
-        *cursor = Cursor { shard, slot: 0 };
+        look.go_on(shards);
         looked_at + 1
     }
 

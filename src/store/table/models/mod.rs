@@ -121,6 +121,30 @@ fn spend_vs_evict() {
     });
 }
 
+/// Excluded: a sweep that migrates drops a bucket that a caller has just spent from; or a caller that finds the bucket dropped
+/// inserts it beside a second one, or before the time of the drop.
+fn spend_vs_evict_and_migration_model() {
+    let bench = Bench::with_spent(2, &[K]);
+    bench.advance_to(11);
+    bench.start();
+    let sweeper = spawn(&bench, |bench| {
+        bench.sweep();
+    });
+    let spender = spawn(&bench, |bench| bench.spend(K) && bench.spend(K));
+    sweeper.join().unwrap();
+    assert!(spender.join().unwrap(), "the bucket was full");
+    assert!(!bench.spend(K), "spent twice");
+    assert_eq!(bench.taken(), 1, "one cell");
+}
+
+#[test]
+fn spend_vs_evict_and_migration() {
+    explore_bounded(PREEMPTIONS_2, spend_vs_evict_and_migration_model);
+    assert_reached(&[Race::EvictedMoving, Race::Completed, Race::HelpedTwice]);
+    let because = "one cell";
+    fails_bounded(PREEMPTIONS_2, Fault::EvictByStore, because, spend_vs_evict_and_migration_model);
+}
+
 /// Excluded: while a helper is stalled, others migrate its key, reset it, drop its cell and charge
 /// it again; then the helper brings the old word back.
 fn late_seed_vs_evict_model() {
