@@ -133,7 +133,7 @@ impl LimiterOptions {
     ///
     /// # Memory
     ///
-    /// That many buckets take up to about 1.5 GiB, and up to three times that while a thread is stalled in a call (see
+    /// That many buckets take up to about 1.8 GiB, and up to three times that while a thread is stalled in a call (see
     /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.
     ///
     /// # Example

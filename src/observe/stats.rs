@@ -60,7 +60,7 @@ pub struct Stats {
     /// Migrations that were put off because of that bound. If dropped buckets have used up the slots of a part, the
     /// part counts as full for untracked keys ([`AtCap`](crate::options::AtCap)) until the stalled thread goes on.
     pub put_off: u64,
-    /// Calls for untracked keys that used the overflow bucket, because the table was full.
+    /// Calls for untracked keys that the overflow bucket has decided: charged there because the table was full, or denied by its debt.
     pub overflowed: u64,
     /// Calls for untracked keys that were denied because the table was full.
     pub denied_at_cap: u64,

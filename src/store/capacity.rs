@@ -10,6 +10,7 @@
 use std::sync::OnceLock;
 
 use crate::store::key::{LimitIndex, LimitTag, Room};
+use crate::store::searches::Searches;
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, FigureUsize, Ordering, Switch};
@@ -49,6 +50,8 @@ struct Common {
     taken: AtomicU64,
     /// Changes in reloads only. A call that reads the number before acts as before the reload.
     max: FigureUsize,
+    /// Of the limits that have no part.
+    searches: Searches,
 }
 
 /// The places of one limit.
@@ -58,6 +61,7 @@ struct Part {
     /// place is within the part, also while a reload changes the part.
     counts: AtomicU64,
     is_closed: Switch,
+    searches: Searches,
 }
 
 /// The places that a limit could take, and how many are taken.
@@ -79,6 +83,14 @@ impl RoomOfLimit {
 
     pub(super) fn takes_common(&self) -> bool {
         self.common > 0
+    }
+
+    /// Whether at most a quarter of the places that the limit can take is left.
+    fn is_nearly_none(&self) -> bool {
+        let left = |max: usize, taken: usize| max.saturating_sub(taken);
+        let of_limit = left(self.own, self.own_taken) + left(self.common, self.common_taken);
+        let most = (self.own + self.common).min(self.cap);
+        of_limit.min(left(self.cap, self.taken)) <= most / 4
     }
 
     /// Whether a place is left.
@@ -262,7 +274,9 @@ impl Reservations {
     /// Makes the count of a table for `max` keys, all of which are common places.
     pub(crate) fn new(max: usize) -> Reservations {
         let max = max.min(Reservations::MAX);
-        let common = Common { taken: AtomicU64::new(0), max: FigureUsize::new(max) };
+        let max_common = FigureUsize::new(max);
+        let common =
+            Common { taken: AtomicU64::new(0), max: max_common, searches: Searches::default() };
         let (taken, beside) = (AtomicU64::new(0), AtomicU64::new(0));
         let cap = FigureUsize::new(max);
         Reservations { max, cap, taken, beside, common, parts: Parts::new() }
@@ -391,10 +405,18 @@ impl Reservations {
         self.part(limit).map(|part| part.counts().above() as usize)
     }
 
-    /// Returns whether three quarters of the places are taken.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        // Relaxed: as in `update`.
-        self.taken.load(Ordering::Relaxed) as usize >= self.max - self.max / 4
+    /// Returns whether at most a quarter of the places is left that a key with this tag can have.
+    pub(super) fn is_nearly_full(&self, tag: LimitTag) -> bool {
+        match tag.room() {
+            Room::BesideCap => false,
+            Room::UnderCap(limit) => self.room_of(limit).is_nearly_none(),
+        }
+    }
+
+    /// Returns the searches of the tag's limit. `None`: a key with this tag always has a place.
+    pub(super) fn searches(&self, tag: LimitTag) -> Option<&Searches> {
+        let Room::UnderCap(limit) = tag.room() else { return None };
+        Some(self.part(limit).map_or(&self.common.searches, |part| &part.searches))
     }
 
     /// Reads the numbers that decide whether a limit gets a place.

@@ -12,6 +12,7 @@ pub(crate) mod key;
 mod next_room;
 #[cfg(feature = "snapshot")]
 pub(crate) mod persist;
+mod searches;
 pub(crate) mod table;
 
 #[cfg(feature = "snapshot")]

@@ -150,6 +150,41 @@ fn full_buckets_make_room_at_the_cap() {
     }
 }
 
+/// New ids come at a steady rate. When one comes, `load` percent of the buckets that the limit can have are not full.
+fn denied_of_a_crowd(limits: usize, load: u64, options: LimiterOptions) -> u64 {
+    let (fill, burst, cap) = (SECOND * 10, 10, 10_000);
+    let limit = || Limit::new(burst, burst, fill).unwrap();
+    let named =
+        ["A", "B", "C"].into_iter().take(limits).fold(Limits::builder(), |builder, name| {
+            builder.limit(name, IdFormat::RegId, limit()).unwrap()
+        });
+    let (clock, hand) = Clock::manual();
+    let options = options.clock(clock).max_keys(cap as usize);
+    let users = Limiter::with_options(named.build(), options).unwrap().limit("A").unwrap();
+    let places = cap / 2 + cap / 2 / limits as u64;
+    // A bucket is full after a second.
+    let step = SECOND * 100 / (places * load) as u32;
+    let denied = (0..full_size(40_000, 400_000)).filter(|&id| {
+        hand.advance(step);
+        !users.spend(id, 1).unwrap().allowed()
+    });
+    denied.count() as u64
+}
+
+/// One new id that missed the full buckets charged the bucket that new ids share, whose debt then denied up to 85 % of the others.
+#[test]
+fn a_steady_crowd_is_served_at_the_cap() {
+    for engine in ENGINES {
+        for at_cap in [AtCap::Share, AtCap::Deny] {
+            for (limits, load) in [(1, 90), (1, 98), (2, 30), (3, 95)] {
+                let options = LimiterOptions::default().engine(engine).at_cap(at_cap);
+                let denied = denied_of_a_crowd(limits, load, options);
+                assert!(denied < 40, "{engine:?} {at_cap:?} {limits} limits, {load} %: {denied}");
+            }
+        }
+    }
+}
+
 #[test]
 fn full_bucket_makes_room_after_clock_went_back() {
     for engine in ENGINES {

@@ -12,6 +12,7 @@ use crate::store::exact::shelf::{Shelf, Tagged};
 use crate::store::hash::{HashKeys, hash, new_keys};
 use crate::store::key::{Key, KeyRef, LimitIndex, LimitTag};
 use crate::store::next_room::NextRoom;
+use crate::store::searches::Searches;
 use crate::store::{
     Absent, CellKey, Change, Outdated, Rules, Size, StoreKey, StoreSize, Swept, UpdateError,
 };
@@ -30,8 +31,6 @@ pub(crate) struct Exact {
     /// The shelf that the next step of a sweep begins with.
     next: AtomicU64,
     dropped: Figure,
-    /// When a call last swept because the table was full; 0: never.
-    swept_full_ns: AtomicU64,
     reservations: Reservations,
 }
 
@@ -59,7 +58,6 @@ impl Exact {
             floor_ns: AtomicU64::new(0),
             next: AtomicU64::new(0),
             dropped: Figure::new(0),
-            swept_full_ns: AtomicU64::new(0),
             reservations: Reservations::new(max_keys),
         }
     }
@@ -222,9 +220,10 @@ impl Exact {
         if !matches!(outcome, StepOutcome::Done) || !is_charged {
             return Ok(outcome);
         }
-        let reservation = self.reservations.reserve(key.tag).or_else(|| {
-            self.sweep_when_full(now_ns, rules);
-            self.reservations.reserve(key.tag)
+        let reserve = || self.reservations.reserve(key.tag);
+        let reservation = reserve().or_else(|| {
+            let searches = self.reservations.searches(key.tag)?;
+            searches.search(now_ns, || self.sweep_when_full(now_ns, rules, reserve))
         });
         let Some(reservation) = reservation else {
             // The key may have got a cell meanwhile.
@@ -342,33 +341,17 @@ impl Exact {
 
     /// Drops full cells of the next shelves when the table is full, but only once in a while: it looks at whole
     /// shelves, under their locks.
-    fn sweep_when_full(&self, now_ns: u64, rules: &impl Rules) {
+    fn sweep_when_full<T>(
+        &self,
+        now_ns: u64,
+        rules: &impl Rules,
+        reserve: impl Fn() -> Option<T>,
+    ) -> Option<T> {
         const MIN_CELLS: usize = 1024;
-        if !rules.may_sweep_at(now_ns) {
-            return;
+        if rules.may_sweep_at(now_ns) {
+            self.sweep(MIN_CELLS, now_ns, rules);
         }
-        // Relaxed: it only picks the call that sweeps. The shard's locks do the rest.
-        let last_ns = self.swept_full_ns.load(Ordering::Relaxed);
-        let is_due = self.sweep_due_in_ns(now_ns) == 0;
-        let (order, lost) = (Ordering::Relaxed, Ordering::Relaxed);
-        if is_due
-            && self.swept_full_ns.compare_exchange(last_ns, now_ns, order, lost).is_ok()
-            && self.sweep(MIN_CELLS, now_ns, rules).dropped > 0
-        {
-            // There was something to drop, so the next call that finds the table full need not wait.
-            self.swept_full_ns.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the time until a call that finds the table full may sweep.
-    fn sweep_due_in_ns(&self, now_ns: u64) -> u64 {
-        const MIN_WAIT_NS: u64 = 1_000_000;
-        // Relaxed: as in `sweep_when_full`.
-        match self.swept_full_ns.load(Ordering::Relaxed) {
-            0 => 0,
-            // A clock that went back is as good as one that went forward.
-            last_ns => MIN_WAIT_NS.saturating_sub(now_ns.abs_diff(last_ns)),
-        }
+        reserve()
     }
 
     pub(crate) fn reservations(&self) -> &Reservations {
@@ -401,11 +384,15 @@ impl Exact {
             });
         }
         // Calls sweep a full table once in a while only.
-        let wait_ns = match room.in_ns()? {
-            0 => 0,
-            full_ns => full_ns.saturating_add(at_ns - now_ns),
-        };
-        Some(wait_ns.max(self.sweep_due_in_ns(now_ns)))
+        let due_in_ns = self.reservations.searches(tag)?.due_in_ns(now_ns);
+        Some(match room.in_ns()? {
+            0 => due_in_ns,
+            // The next one that is due is in vain.
+            full_ns => {
+                let next_in_ns = if due_in_ns == 0 { Searches::PAUSE_NS } else { due_in_ns };
+                full_ns.saturating_add(at_ns - now_ns).max(next_in_ns)
+            }
+        })
     }
 
     pub(crate) fn size(&self) -> Size {

@@ -82,6 +82,9 @@ const LONG_SEARCH: usize = 64;
 pub(super) const LOOKS_NEAR_CAP: usize = 16;
 /// Slots that a caller sweeps when the table is full.
 pub(super) const LOOKS_AT_CAP: usize = 64;
+/// The most slots that a caller sweeps beyond these if it has found no full cell, and no search was in vain lately. Models have
+/// small tables.
+pub(super) const LOOKS_OF_SEARCH: usize = if cfg!(tollgate_loom) { 0 } else { 4096 };
 
 impl Table {
     /// Finds the key's one live cell in the newest segment, and inserts it if the caller wants
@@ -404,12 +407,19 @@ impl Table {
     /// Reserves room for one key under the cap. When the table is full or nearly so, it sweeps a
     /// bounded number of slots first.
     fn reserve(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<Reservation<'_>> {
-        if self.written.reservations.is_nearly_full() {
+        let reservations = &self.written.reservations;
+        if reservations.is_nearly_full(tag) {
             self.sweep_charged(LOOKS_NEAR_CAP, now_ns, rules);
         }
-        self.written.reservations.reserve(tag).or_else(|| {
-            self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
-            self.written.reservations.reserve(tag)
+        let reserve = || reservations.reserve(tag);
+        reserve().or_else(|| {
+            let looked_at = self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
+            let reserved = reserve();
+            if reserved.is_some() || looked_at < LOOKS_AT_CAP || LOOKS_OF_SEARCH == 0 {
+                return reserved;
+            }
+            let search = || self.search_for_room(now_ns, rules, reserve);
+            reservations.searches(tag)?.search(now_ns, search)
         })
     }
 }

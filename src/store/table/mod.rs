@@ -73,8 +73,8 @@ struct Written {
     /// The eviction time floor: the latest time of a sweep that may have dropped a cell.
     floor_ns: AtomicU64,
     reservations: Reservations,
-    /// The position at which the next step of a sweep begins.
-    cursor: AtomicU64,
+    /// The positions at which the next step of a sweep begins, and that of a call's sweep.
+    cursors: [AtomicU64; 2],
     counts: Counts,
 }
 
@@ -209,7 +209,7 @@ impl Table {
         /// The number of keys that is worth a shard.
         const KEYS_A_SHARD: usize = 4096;
         /// The pointers take 6 KiB and stay in the first-level cache. At the default cap a segment
-        /// has at most a mebibyte, so that making or freeing one is short.
+        /// has at most 2 MiB, so that making or freeing one is short.
         const MAX_SHARDS: usize = 768;
         let shards = (max_keys / KEYS_A_SHARD).clamp(1, MAX_SHARDS);
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
@@ -243,7 +243,7 @@ impl Table {
             written: Written {
                 floor_ns: AtomicU64::new(0),
                 reservations: Reservations::new(max_keys),
-                cursor: AtomicU64::new(0),
+                cursors: [AtomicU64::new(0), AtomicU64::new(0)],
                 counts: Counts::default(),
             },
             _alive: epoch::Alive::default(),
@@ -393,7 +393,7 @@ impl Table {
             }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.migrate_for_call(&guard, (shard, view), change.now_ns, rules);
+                self.migrate_for_call(&guard, (shard, view), (key.tag, change.now_ns), rules);
                 continue;
             }
             let slot = match self.find_or_insert(&guard, shard, view, change, rules) {

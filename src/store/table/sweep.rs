@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::epoch::{Guard, pin};
-use super::insert::{LOOKS_AT_CAP, LOOKS_NEAR_CAP};
+use super::insert::{LOOKS_AT_CAP, LOOKS_NEAR_CAP, LOOKS_OF_SEARCH};
 use super::migration::{CHUNK, MigrationGoal};
 use super::retired::When;
 use super::segment::Segment;
@@ -17,13 +17,16 @@ use crate::store::next_room::NextRoom;
 use crate::store::{CellKey, Swept};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
-use crate::util::sync::Ordering;
+use crate::util::sync::{AtomicU64, Ordering};
 
 /// The most slots that a step sweeps before it advances the cursor.
 const SLOTS_PER_PART: usize = 64;
 
 /// A long step frees memory each time it has passed this number of slots.
 const FREE_EVERY_SLOTS: usize = 4096;
+
+/// The most slots of one shard that a search looks at. A shard that has just moved has no full cells.
+const LOOKS_IN_SHARD: usize = 512;
 
 /// Whether a step also drops cells that were never charged. A caller that was denied at the last
 /// moment leaves such a cell, and a caller that is about to charge one begins again if it is
@@ -83,13 +86,49 @@ impl Table {
         swept
     }
 
-    /// Sweeps for a call that needs room for a key.
-    pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) {
+    /// Sweeps for a call that needs room for a key. Returns the number of slots that it has looked at: fewer than `slots` if these
+    /// were all, and 0 if the call may not sweep.
+    pub(super) fn sweep_charged(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> usize {
         self.memory().free_piece();
         if !rules.may_sweep_at(now_ns) {
-            return;
+            return 0;
         }
-        self.sweep_step(slots, now_ns, rules, Uncharged::Keep);
+        self.sweep_step(slots, now_ns, rules, Uncharged::Keep).looked_at
+    }
+
+    /// Sweeps up to [`LOOKS_OF_SEARCH`] slots for a call that has found no room in the next ones, until `reserve` finds a place.
+    pub(super) fn search_for_room<T>(
+        &self,
+        now_ns: u64,
+        rules: &impl Rules,
+        reserve: impl Fn() -> Option<T>,
+    ) -> Option<T> {
+        for step in 1..=LOOKS_OF_SEARCH / LOOKS_AT_CAP {
+            let looked_at = self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
+            let reserved = reserve();
+            // Fewer: these were all slots, or the call may not sweep.
+            if reserved.is_some() || looked_at < LOOKS_AT_CAP {
+                return reserved;
+            }
+            if step % (LOOKS_IN_SHARD / LOOKS_AT_CAP) == 0 {
+                self.skip_shard();
+            }
+        }
+        None
+    }
+
+    /// Moves the cursor of calls to the next shard.
+    fn skip_shard(&self) {
+        let cursor = self.cursor(Uncharged::Keep);
+        // Relaxed: only a position. Another call may have moved it since.
+        let at = Cursor::from_bits(cursor.load(Ordering::Relaxed));
+        let shard = (at.shard + 1) % self.shards.len();
+        cursor.store(Cursor { shard, ..at }.bits(), Ordering::Relaxed);
+    }
+
+    /// Returns the position of the sweeps, or of those of calls. Each has its own, so that a pass of the sweeper looks at all shards.
+    fn cursor(&self, uncharged: Uncharged) -> &AtomicU64 {
+        &self.written.cursors[usize::from(uncharged == Uncharged::Keep)]
     }
 
     /// Migrates a chunk for a call, and near the cap drops its full cells first.
@@ -97,10 +136,10 @@ impl Table {
         &self,
         guard: &Guard,
         at: (&Shard, ShardView<'_>),
-        now_ns: u64,
+        (tag, now_ns): (LimitTag, u64),
         rules: &impl Rules,
     ) {
-        if self.written.reservations.is_nearly_full() && rules.may_sweep_at(now_ns) {
+        if self.written.reservations.is_nearly_full(tag) && rules.may_sweep_at(now_ns) {
             let floor_ns = self.raise_floor(now_ns);
             self.sweep_and_migrate(guard, at, floor_ns, rules, Uncharged::Keep);
         } else {
@@ -148,7 +187,7 @@ impl Table {
                 freed_at = swept.looked_at;
             }
             // Relaxed: only a position. Two steps at once may sweep the same slots.
-            let bits = self.written.cursor.load(Ordering::Relaxed);
+            let bits = self.cursor(uncharged).load(Ordering::Relaxed);
             let mut cursor = Cursor::from_bits(bits);
             if ends_at.is_some_and(|end| bits >= end) {
                 break;
@@ -164,7 +203,7 @@ impl Table {
             if finished {
                 cursor = Cursor { shard: 0, slot: 0 };
             }
-            let moved = self.written.cursor.compare_exchange(
+            let moved = self.cursor(uncharged).compare_exchange(
                 bits,
                 cursor.bits(),
                 Ordering::Relaxed,
@@ -241,13 +280,22 @@ impl Table {
         let at_ns = now_ns.max(self.floor_ns());
         let mut next = NextRoom::new(&self.written.reservations, tag)?;
         // Relaxed: only a position.
-        let from = Cursor::from_bits(self.written.cursor.load(Ordering::Relaxed));
+        let from = Cursor::from_bits(self.cursor(Uncharged::Keep).load(Ordering::Relaxed));
         let mut look = Look { from, at: from, migrated: 0 };
-        let is_near = self.written.reservations.is_nearly_full();
-        for step in [if is_near { LOOKS_NEAR_CAP } else { 0 }, LOOKS_AT_CAP] {
+        let near = if self.written.reservations.is_nearly_full(tag) { LOOKS_NEAR_CAP } else { 0 };
+        let may_search = self.written.reservations.searches(tag)?.is_time(now_ns);
+        let of_search = if may_search { LOOKS_OF_SEARCH } else { 0 };
+        for (is_search, step) in [(false, near), (false, LOOKS_AT_CAP), (true, of_search)] {
             let mut looked_at = 0;
             while looked_at < step && !next.is_now() && look.at.shard < 2 * self.shards.len() {
-                looked_at += self.look_at_part(&mut look, step, at_ns, rules, &mut next);
+                let before = looked_at;
+                let max_slots = step.min(LOOKS_AT_CAP);
+                looked_at += self.look_at_part(&mut look, max_slots, at_ns, rules, &mut next);
+                if is_search && looked_at / LOOKS_IN_SHARD > before / LOOKS_IN_SHARD {
+                    let slot = look.at.slot;
+                    look.go_on(self.shards.len());
+                    look.at.slot = slot;
+                }
             }
         }
         match next.in_ns()? {
