@@ -6,6 +6,10 @@ use super::key::{LimitIndex, LimitTag, Room};
 /// The most buckets that are remembered; of more, those that can be dropped now. Fewer in models: they are on the stack, and those of loom are small.
 const MAX_BUCKETS: usize = if cfg!(tollgate_loom) { 16 } else { 256 };
 
+/// The wait for room if none of the buckets that were looked at makes room, and there are others: a sweeper that looks at all of
+/// them makes a pass in about this time.
+const OTHERS_IN_NS: u64 = 1_000_000_000;
+
 /// The places that a limit lacks, and the buckets whose end can bring one. After a reload there may be more buckets than
 /// places, so that several have to end.
 pub(crate) struct NextRoom<'t> {
@@ -51,8 +55,13 @@ impl<'t> NextRoom<'t> {
         self.room.is_any()
     }
 
-    /// Returns the time until enough of the buckets can be dropped, or `None` if all together make no room.
-    pub(super) fn in_ns(mut self) -> Option<u64> {
+    /// Returns the time until enough of the buckets can be dropped. If all together make no room: `None` if `are_all`, else the
+    /// time after which others may have been dropped.
+    pub(super) fn in_ns(self, are_all: bool) -> Option<u64> {
+        self.of_buckets_in_ns().or(if are_all { None } else { Some(OTHERS_IN_NS) })
+    }
+
+    fn of_buckets_in_ns(mut self) -> Option<u64> {
         let mut wait_ns = 0;
         while !self.room.is_any() {
             if self.room.lacks_more_than(self.len - self.ended) {

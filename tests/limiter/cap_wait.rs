@@ -165,6 +165,27 @@ fn wait_without_a_bucket_is_the_defaults() {
     }
 }
 
+/// A limit with few of many buckets was told to wait until an empty one of its buckets would be full.
+#[test]
+fn wait_beside_many_other_buckets_is_short() {
+    for engine in ENGINES {
+        let named = with_own(&[("A", Some(1)), ("B", Some(20_000))]);
+        let options = options(engine, 20_001).at_cap(AtCap::Deny);
+        let (limiter, hand) = limiter_with(named, options);
+        let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
+        for id in 0..20_000 {
+            assert!(b.spend(id.to_string().as_str(), 5).unwrap().allowed());
+        }
+        assert!(a.spend("old", 1).unwrap().allowed());
+        hand.advance(ms(100));
+        let of_old = a.check("old", 0).unwrap().reset_in();
+        let denied = a.spend("new", 1).unwrap();
+        assert!(denied.out_of_room(), "{engine:?}");
+        // If the call has met the bucket of "old", it knows the time.
+        assert!([seconds(1), of_old].contains(&denied.retry_in()), "{engine:?}: {denied:?}");
+    }
+}
+
 /// A bucket that a factor has made slower is full when the factor says so.
 #[test]
 fn wait_counts_by_the_factor_of_a_bucket() {

@@ -385,7 +385,7 @@ impl Exact {
         }
         // Calls sweep a full table once in a while only.
         let due_in_ns = self.reservations.searches(tag)?.due_in_ns(now_ns);
-        Some(match room.in_ns()? {
+        Some(match room.in_ns(looks < LOOKS_AT_CAP)? {
             0 => due_in_ns,
             // The next one that is due is in vain.
             full_ns => {

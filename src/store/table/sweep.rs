@@ -285,6 +285,7 @@ impl Table {
         let near = if self.written.reservations.is_nearly_full(tag) { LOOKS_NEAR_CAP } else { 0 };
         let may_search = self.written.reservations.searches(tag)?.is_time(now_ns);
         let of_search = if may_search { LOOKS_OF_SEARCH } else { 0 };
+        let mut skips = false;
         for (is_search, step) in [(false, near), (false, LOOKS_AT_CAP), (true, of_search)] {
             let mut looked_at = 0;
             while looked_at < step && !next.is_now() && look.at.shard < 2 * self.shards.len() {
@@ -292,13 +293,15 @@ impl Table {
                 let max_slots = step.min(LOOKS_AT_CAP);
                 looked_at += self.look_at_part(&mut look, max_slots, at_ns, rules, &mut next);
                 if is_search && looked_at / LOOKS_IN_SHARD > before / LOOKS_IN_SHARD {
+                    skips = true;
                     let slot = look.at.slot;
                     look.go_on(self.shards.len());
                     look.at.slot = slot;
                 }
             }
         }
-        match next.in_ns()? {
+        let are_all = look.at.shard >= 2 * self.shards.len() && !skips;
+        match next.in_ns(are_all)? {
             0 => Some(0),
             full_ns => Some(full_ns.saturating_add(at_ns - now_ns)),
         }
