@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::RangeInclusive;
 use std::task::Waker;
 
 use crate::core::state::LimiterState;
@@ -46,14 +47,24 @@ impl Bucket {
         }
         let waker = {
             let mut list = self.list().lock();
-            let first = Turn { bucket: self, since_ns: 0, number: 0 };
-            let last = Turn { bucket: self, since_ns: u64::MAX, number: u64::MAX };
-            let turn = choose(&mut list.range(first..=last).map(|(&turn, _)| turn));
-            turn.and_then(|turn| remove(&mut list, turn))
+            let sleeps = |(&turn, waker): (&Turn, &Option<Waker>)| waker.is_some().then_some(turn);
+            let turn = choose(&mut list.range(self.turns()).filter_map(sleeps));
+            turn.and_then(|turn| list.get_mut(&turn)?.take())
         };
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    fn turns(self) -> RangeInclusive<Turn> {
+        let first = Turn { bucket: self, since_ns: 0, number: 0 };
+        let last = Turn { bucket: self, since_ns: u64::MAX, number: u64::MAX };
+        first..=last
+    }
+
+    /// Whether a caller was woken and has not acted yet.
+    pub(crate) fn has_woken(self) -> bool {
+        is_any() && self.list().lock().range(self.turns()).any(|(_, waker)| waker.is_none())
     }
 }
 
@@ -66,7 +77,8 @@ struct Turn {
     number: u64,
 }
 
-type List = BTreeMap<Turn, Waker>;
+/// The callers, with their wakers while they sleep. A caller that was woken stays until it enters again or leaves.
+type List = BTreeMap<Turn, Option<Waker>>;
 
 /// A bucket's callers are in one list. A call locks it only if any caller waits.
 static LISTS: [Mutex<List>; 64] = [const { Mutex::new(BTreeMap::new()) }; 64];
@@ -80,12 +92,6 @@ static NEXT: FigureUsize = FigureUsize::new(0);
 pub(crate) fn is_any() -> bool {
     // Relaxed: a caller that enters now looks at its bucket afterwards; if it misses the change, its timer wakes it.
     WAITING.load(Ordering::Relaxed) > 0
-}
-
-fn remove(list: &mut List, turn: Turn) -> Option<Waker> {
-    let removed = list.remove(&turn)?;
-    WAITING.fetch_sub(1, Ordering::Relaxed);
-    Some(removed)
 }
 
 /// The position of one caller, if it waits. Dropping the entry removes the caller from the list.
@@ -102,7 +108,7 @@ impl Entry {
         // A custom waker may do anything when it is cloned or dropped, so neither is done under the lock.
         let new = waker.clone();
         let mut list = turn.bucket.list().lock();
-        let replaced = list.insert(turn, new);
+        let replaced = list.insert(turn, Some(new));
         if replaced.is_none() {
             WAITING.fetch_add(1, Ordering::Relaxed);
         }
@@ -111,14 +117,18 @@ impl Entry {
 
     /// Whether the caller was woken, and has not entered again.
     pub(crate) fn is_woken(&self) -> bool {
-        self.0.is_some_and(|turn| !turn.bucket.list().lock().contains_key(&turn))
+        self.0.is_some_and(|turn| matches!(turn.bucket.list().lock().get(&turn), Some(None)))
     }
 
     /// Removes the caller from the list. Returns whether it was woken for what another has left.
     pub(crate) fn leave(&mut self) -> bool {
         let Some(turn) = self.0.take() else { return false };
-        let removed = remove(&mut turn.bucket.list().lock(), turn);
-        removed.is_none()
+        let mut list = turn.bucket.list().lock();
+        let removed = list.remove(&turn);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        // A custom waker may do anything when it is dropped.
+        drop(list);
+        matches!(removed, Some(None))
     }
 }
 

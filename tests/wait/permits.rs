@@ -353,3 +353,49 @@ fn a_return_before_the_next_wait_is_seen() {
         }
     }
 }
+
+/// A caller that comes back at once took the permit that it had returned, before the caller that was woken for it could run: of ten
+/// callers one had all permits.
+#[test]
+fn newer_waiter_leaves_the_permit_to_the_woken() {
+    for engine in ENGINES {
+        for is_retry in [false, true] {
+            let (limiter, world) = limits_of(engine, 2);
+            let at_once = limiter.concurrency("AtOnce").unwrap();
+            let members = [at_once.member("id").cost(2)];
+            let batch = limiter.batch(&members);
+            let single = [at_once.member("id")];
+            let single = limiter.batch(&single);
+            let wait = |batch| -> Waits<'_> {
+                let batch: &Batch<'_> = batch;
+                let world = world.clone();
+                match is_retry {
+                    false => Task::new(batch.until_allowed(seconds(600), world)),
+                    true => Task::new(batch.retry(seconds(600), world)),
+                }
+            };
+            let held = at_once.acquire("id", 2).unwrap().1;
+            let mut first = wait(&batch);
+            assert!(first.poll().is_pending());
+            drop(held);
+            let [mut second, mut third] = [&single, &single].map(wait);
+            let is_pending = second.poll().is_pending() && third.poll().is_pending();
+            assert!(is_pending, "{engine:?} {is_retry}: they took the permits of the first");
+            let Poll::Ready(Ok(of_first)) = first.poll() else { panic!("{engine:?} {is_retry}") };
+            drop(of_first);
+            // Both permits came back at once. The one that is woken passes the wake on.
+            let Poll::Ready(Ok(_of_second)) = second.poll() else {
+                panic!("{engine:?} {is_retry}")
+            };
+            let Poll::Ready(Ok(of_third)) = third.poll() else { panic!("{engine:?} {is_retry}") };
+            // One that was woken and does not run holds up the next ones for a moment only.
+            let mut asleep = wait(&single);
+            assert!(asleep.poll().is_pending());
+            drop(of_third);
+            let mut fourth = wait(&single);
+            assert!(fourth.poll().is_pending());
+            world.advance_and_wake(ms(20));
+            assert!(fourth.poll().is_ready(), "{engine:?} {is_retry}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::thread::panicking;
+use std::time::Duration;
 
 use crate::core::waiters::{Bucket, Entry};
 use crate::limiter::Limiter;
@@ -12,8 +13,9 @@ use crate::limits::Scratch;
 use crate::store::key::KeyRef;
 
 /// The turn of a batch that waits for a permit. The one that has waited longest is woken first, also if it was woken before in
-/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. A newer call that
-/// comes between a wake and the attempt takes the permit first.
+/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. Between the wake and the
+/// attempt the other batches that wait leave the permit alone, for [`PATIENCE`](PermitTurn::PATIENCE); a call that does not wait may
+/// take it.
 #[derive(Default)]
 pub(super) struct PermitTurn<'b> {
     entry: Entry,
@@ -22,6 +24,8 @@ pub(super) struct PermitTurn<'b> {
     /// Whether the last wait ended because a permit seemed free. Two ids of one batch may share the bucket of a full table: there is
     /// a permit for each alone, and none for both. So the next wait takes a sleep, unless a permit came back meanwhile.
     seemed_free: bool,
+    /// Whether the last wait ended because its time was over.
+    is_over: bool,
 }
 
 impl<'b> PermitTurn<'b> {
@@ -39,9 +43,14 @@ impl<'b> PermitTurn<'b> {
             self.end();
         }
         self.of = Some((bucket, batch, position));
+        self.is_over = false;
         let mut has_entered = false;
         poll_fn(|context| {
-            if sleep.as_mut().poll(context).is_ready() || (has_entered && self.entry.is_woken()) {
+            if sleep.as_mut().poll(context).is_ready() {
+                self.is_over = true;
+                return Poll::Ready(());
+            }
+            if has_entered && self.entry.is_woken() {
                 return Poll::Ready(());
             }
             let was_woken = self.entry.is_woken();
@@ -57,6 +66,17 @@ impl<'b> PermitTurn<'b> {
             Poll::Pending
         })
         .await;
+    }
+
+    /// How long a caller leaves the permits to another one that was woken, but does not run.
+    pub(super) const PATIENCE: Duration = Duration::from_millis(20);
+
+    /// Whether another caller was woken for a permit of this member, and this one was not.
+    pub(super) fn is_of_another(&self, member: &Member<'_>) -> bool {
+        member.handle.counts_in_flight()
+            && !self.is_over
+            && !self.entry.is_woken()
+            && bucket_of(member).is_some_and(Bucket::has_woken)
     }
 
     /// Leaves the list. If the caller was woken, and any permit is free all the same, the next one is woken: it may want fewer.

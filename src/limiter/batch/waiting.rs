@@ -262,6 +262,14 @@ impl<'b> BatchWait<'b> {
                     None => saturating_ns(decision.retry_in()) > left_ns,
                 }
         };
+        if decision.allowed()
+            && left_ns > 0
+            && let Some(at) = members.iter().position(|member| self.turn.is_of_another(member))
+        {
+            drop(taken);
+            self.lacks = Some(others[at]);
+            return Ok(Next::Sleep(PermitTurn::PATIENCE.min(Duration::from_nanos(left_ns))));
+        }
         // The attempt that refuses the caller counts as a denial.
         if decision.allowed() || is_last(&decision) {
             let (decided, charged) = rest.spend_estimate()?;
