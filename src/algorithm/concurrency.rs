@@ -3,7 +3,7 @@
 //! The word is the number of permits that are out, and the epoch in which their counting began:
 //!
 //! ```text
-//! bit   0..24  permits     24  whether the bucket began beside an overflow bucket with permits     25..62  epoch     62  set
+//! bit   0..24  permits     24..62  epoch     62  set
 //! ```
 //!
 //! A permit remembers the epoch of the word that it was counted in. A bucket without permits is full, so it may be dropped;
@@ -28,15 +28,12 @@ pub(crate) struct Concurrency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InFlight {
     pub(crate) permits: u64,
-    /// Whether the key may have permits of the overflow bucket: that bucket had some when this one began.
-    pub(crate) is_beside_overflow: bool,
     pub(crate) epoch: u64,
 }
 
 impl InFlight {
-    const EPOCH_SHIFT: u32 = 25;
-    const EPOCH_MASK: u64 = (1 << 37) - 1;
-    const BESIDE: u64 = 1 << 24;
+    const EPOCH_SHIFT: u32 = 24;
+    const EPOCH_MASK: u64 = (1 << 38) - 1;
     /// Keeps the word from being 0.
     const SET: u64 = 1 << 62;
 
@@ -44,7 +41,6 @@ impl InFlight {
     pub(crate) fn from_word(word: u64) -> InFlight {
         InFlight {
             permits: word & Concurrency::MOST,
-            is_beside_overflow: word & InFlight::BESIDE != 0,
             epoch: word >> InFlight::EPOCH_SHIFT & InFlight::EPOCH_MASK,
         }
     }
@@ -63,8 +59,7 @@ impl InFlight {
 
     #[inline]
     pub(crate) fn word(self) -> u64 {
-        let beside = if self.is_beside_overflow { InFlight::BESIDE } else { 0 };
-        InFlight::SET | self.epoch << InFlight::EPOCH_SHIFT | beside | self.permits
+        InFlight::SET | self.epoch << InFlight::EPOCH_SHIFT | self.permits
     }
 }
 
@@ -73,19 +68,18 @@ impl Concurrency {
     /// The most permits of a bucket.
     pub(crate) const MOST: u64 = (1 << 24) - 1;
 
-    /// Decides about permits beside `elsewhere` permits that the key may have in another bucket. An allowed call counts
-    /// its permits in `before`.
-    pub(crate) fn acquire(&self, before: InFlight, elsewhere: u64, demand: Demand) -> Outcome {
+    /// Decides about permits. An allowed call counts them.
+    pub(crate) fn acquire(&self, before: InFlight, demand: Demand) -> Outcome {
         let (cost, needed) = (demand.cost, demand.needed());
-        let used = before.permits.saturating_add(elsewhere);
-        let left = u64::from(self.max).saturating_sub(used);
-        if used.saturating_add(needed) > self.max.into() {
-            return Outcome { word: None, decision: self.decision(false, (left, 1), needed, used) };
+        let left = u64::from(self.max).saturating_sub(before.permits);
+        if before.permits.saturating_add(needed) > self.max.into() {
+            let decision = self.decision(false, (left, 1), needed, before.permits);
+            return Outcome { word: None, decision };
         }
-        let permits = before.permits.saturating_add(cost);
-        let word = (cost > 0).then(|| InFlight { permits, ..before }.word());
-        let (left, used) = (left.saturating_sub(cost), used.saturating_add(cost));
-        Outcome { word, decision: self.decision(true, (left, 1), needed, used) }
+        let after = InFlight { permits: before.permits.saturating_add(cost), ..before };
+        let left = left.saturating_sub(cost);
+        let decision = self.decision(true, (left, 1), needed, after.permits);
+        Outcome { word: (cost > 0).then(|| after.word()), decision }
     }
 
     fn decision(&self, allowed: bool, left: (u64, u64), cost: u64, used: u64) -> Decision {
@@ -109,7 +103,7 @@ impl Concurrency {
 
 impl Algorithm for Concurrency {
     fn spend(&self, word: u64, _now_ns: u64, cost: u64) -> Outcome {
-        self.acquire(InFlight::from_word(word), 0, cost.into())
+        self.acquire(InFlight::from_word(word), cost.into())
     }
 
     fn refund(&self, word: u64, now_ns: u64, cost: u64) -> Outcome {
@@ -151,10 +145,9 @@ impl BuiltIn for Concurrency {
         Concurrency::released(word, units, charge)
     }
 
-    fn undone(&self, word: u64, change: (u64, u64), _times: (u64, u64)) -> Option<u64> {
-        let [before, after] = [change.0, change.1].map(InFlight::from_word);
-        let permits = after.permits.saturating_sub(before.permits);
-        Concurrency::released(word, permits, ChargeMark(after.epoch))
+    /// No overflow bucket has permits, and only charges of overflow buckets are undone.
+    fn undone(&self, _word: u64, _change: (u64, u64), _times: (u64, u64)) -> Option<u64> {
+        None
     }
 
     /// What is in flight has no debt.
@@ -195,7 +188,7 @@ mod tests {
     /// A bucket of epoch 0 would begin another one at its next permit, and forget who has those that are out.
     #[test]
     fn a_bucket_that_counts_has_an_epoch() {
-        for next in [1, 2, (1 << 37) - 1, 1 << 37, 1 << 38, u64::MAX] {
+        for next in [1, 2, (1 << 38) - 1, 1 << 38, 1 << 39, u64::MAX] {
             let counting = InFlight::from_word(0).counting(|| next);
             assert!(counting.epoch > 0, "{next}");
             assert_eq!(InFlight::from_word(counting.word()), counting, "{next}");

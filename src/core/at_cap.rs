@@ -38,6 +38,9 @@ pub enum AtCap {
     /// override, and the id itself none. A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.
+    ///
+    /// Under a limit of [concurrency](crate::Limit::concurrency) no bucket is shared: calls for untracked keys are denied
+    /// for lack of room, as under `Deny`. A bucket whose permits are all back is full, so it can be dropped and makes room.
     #[default]
     Share,
     /// Calls for untracked keys are denied for [lack of room](crate::Decision::out_of_room).

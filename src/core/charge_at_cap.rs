@@ -15,8 +15,9 @@ impl LimitsView<'_> {
     fn is_denied_at_cap(self, key: &StoreKey<'_>, limit: &Limit) -> bool {
         match self.inner.overflow.at_cap {
             AtCap::Deny => true,
+            // A shared bucket would have permits for `max` callers in all, and deny the others as long as these hold them.
+            AtCap::Share if limit.rule().is_concurrency() => true,
             // The overflow bucket's word is in the units of one limit: the default, without a factor.
-            AtCap::Share if limit.rule().is_concurrency() => key.tag.is_of_override(),
             AtCap::Share => !self.generation.limits.is_default(key.tag, limit),
             AtCap::Allow => false,
         }
@@ -52,6 +53,21 @@ impl LimitsView<'_> {
         Decision::without_room(wait_ns.unwrap_or_else(limit))
     }
 
+    /// Denies a spend for an untracked key, because the table is full.
+    pub(super) fn denied_at_cap(self, key: &StoreKey<'_>, limit: &Limit, now_ns: u64) -> Spent {
+        self.inner.overflow.counts.count_denied();
+        let wait_ns = self.inner.store.room_in_ns(key.tag, now_ns, &self);
+        // There is room by now, but there was none.
+        let wait_ns = wait_ns.map(|ns| if ns == 0 { limit.rule().unit_ns() } else { ns });
+        Spent::nothing(self.without_room(key, wait_ns))
+    }
+
+    /// Allows a spend for an untracked key while the table is full, and charges nothing.
+    pub(super) fn allowed_at_cap(self, decision: Decision) -> Spent {
+        self.inner.overflow.counts.count_allowed();
+        Spent::nothing(decision)
+    }
+
     /// Decides a call for an untracked key while the table is full. `None`: the key may have a cell by now, or may
     /// have had one.
     #[cold]
@@ -62,17 +78,11 @@ impl LimitsView<'_> {
         now_ns: u64,
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Option<Spent>, Outdated> {
-        let counts = &self.inner.overflow.counts;
         if self.is_denied_at_cap(key, limit) {
-            counts.count_denied();
-            let wait_ns = self.inner.store.room_in_ns(key.tag, now_ns, &self);
-            // There is room by now, but there was none.
-            let wait_ns = wait_ns.map(|ns| if ns == 0 { limit.rule().unit_ns() } else { ns });
-            return Ok(Some(Spent::nothing(self.without_room(key, wait_ns))));
+            return Ok(Some(self.denied_at_cap(key, limit, now_ns)));
         }
         if self.inner.overflow.at_cap == AtCap::Allow {
-            counts.count_allowed();
-            return Ok(Some(Spent::nothing(ask(0, now_ns).decision)));
+            return Ok(Some(self.allowed_at_cap(ask(0, now_ns).decision)));
         }
         let index = key.key.limit;
         let floor_ns = self.inner.store.floor_ns();
@@ -102,7 +112,7 @@ impl LimitsView<'_> {
             self.undo_overflow(key, word, spent);
             return Ok(None);
         }
-        counts.count_overflowed();
+        self.inner.overflow.counts.count_overflowed();
         Ok(Some(spent))
     }
 }

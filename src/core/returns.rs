@@ -5,7 +5,6 @@
 //! anything for a later return.
 
 use crate::algorithm::charge_mark::ChargeMark;
-use crate::algorithm::concurrency::InFlight;
 use crate::algorithm::gcra::Gcra;
 use crate::core::places::{Place, PlacesOf, WantedUnits};
 use crate::core::spent::{Charge, ChargedTo, Spent};
@@ -161,11 +160,6 @@ impl LimitsView<'_> {
     pub(crate) fn undo_overflow(self, key: &StoreKey<'_>, before: u64, spent: Spent) {
         let Some(charged) = ReturnableCharge::new(self, key, spent) else { return };
         let Some(charge) = spent.charge else { return };
-        if charged.is_of_permits() {
-            let permits = |word| InFlight::from_word(word).permits;
-            let taken = permits(charge.word).saturating_sub(permits(before));
-            return charged.release(self.inner, key.key, taken);
-        }
         let read_ns = self.inner.clock.now_ns();
         charged.with_bucket(self.inner, key.key, |now, key, limit| {
             let times = (charge.now_ns, now.return_ns(read_ns));

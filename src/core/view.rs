@@ -200,7 +200,7 @@ impl<'g> LimitsView<'g> {
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         if limit.rule().is_concurrency() {
-            return Ok(ask(self.all_in_flight(key, word.unwrap_or(0))?, now_ns).decision);
+            return Ok(ask(word.unwrap_or(0), now_ns).decision);
         }
         let is_known = word.is_some();
         let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;

@@ -160,8 +160,7 @@ impl ConcurrencyLimit {
         self.0.check(id, permits)
     }
 
-    /// Returns the number of permits of the id that are out. Those that it has of the bucket that ids without room share are not
-    /// among them.
+    /// Returns the number of permits of the id that are out.
     ///
     /// # Errors
     ///
@@ -328,7 +327,7 @@ impl KeyedLimit {
         Cow::Borrowed(limit)
     }
 
-    /// Returns the number of permits that are out by the id's own bucket.
+    /// Returns the number of permits of the id that are out.
     fn permits_of(&self, id: Id<'_>) -> Result<u64, Error> {
         let mut scratch = Scratch::new();
         let key = KeyRef { limit: self.index, id: self.encoded(id, &mut scratch)? };

@@ -1,4 +1,4 @@
-//! Models of permits: what is in flight beside releases, sweeps, reloads, growth and the overflow bucket.
+//! Models of permits: what is in flight beside releases, sweeps, reloads and growth.
 
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
@@ -199,34 +199,4 @@ fn release_vs_growth() {
     explore_bounded(Some(1), release_vs_growth_model);
     assert!(coverage::count(Race::Released) > 0 && coverage::count(Race::Completed) > 0);
     fails_bounded(Some(1), Fault::SeedByMax, "one is out", release_vs_growth_model);
-}
-
-/// Excluded: an id without room has the only permit of the overflow bucket, and one of its own bucket, for which a sweep has made
-/// room.
-fn permits_vs_eviction_model() {
-    let limiter = with_flights(1, 1);
-    let first = acquire(&limiter, "first").unwrap();
-    migrate(&limiter);
-    let untracked = spawn(&limiter, |limiter| acquire(&limiter, "a"));
-    let evictor = spawn(&limiter, move |limiter| {
-        drop(first);
-        acquire(&limiter, "a")
-    });
-    let (untracked, evictor) = (untracked.join().unwrap(), evictor.join().unwrap());
-    let taken = (untracked.is_some(), evictor.is_some());
-    assert!(taken.0 ^ taken.1, "one permit was there: {taken:?}");
-    count(if limiter.stats().overflowed > 0 { "overflow" } else { "own" });
-    drop((untracked, evictor));
-    assert!(acquire(&limiter, "a").is_some(), "it is back");
-}
-
-#[test]
-fn permits_vs_eviction() {
-    explore_bounded(Some(1), permits_vs_eviction_model);
-    assert_happened(&["overflow", "own"]);
-    assert!(coverage::count(Race::SharedRolledBack) > 0, "no permit was rolled back");
-    for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
-        let because = "one permit was there: (true, true)";
-        fails_bounded(Some(1), fault, because, permits_vs_eviction_model);
-    }
 }

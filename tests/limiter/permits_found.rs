@@ -11,7 +11,7 @@ use tollgate::{ConcurrencyLimit, IdFormat, LimiterOptions, Limits};
 
 use super::permits::{at_most, is_allowed, on, taken, with_flights};
 use super::support::rules::hooked;
-use super::support::{ENGINES, hourly, limiter, limiter_with, limits, seconds, sweep_all};
+use super::support::{ENGINES, hourly, limiter, limiter_with, limits, seconds};
 
 /// Flights lifted, beside Units.
 fn lifted() -> Limits {
@@ -121,24 +121,6 @@ fn permits_come_back_in_a_lifted_time() {
     }
 }
 
-#[test]
-fn overflow_permits_outlast_the_default() {
-    for engine in ENGINES {
-        let options = on(engine).max_keys(1);
-        let (limiter, _) = limiter_with(limits(&[("Flights", at_most(2))]), options);
-        let flights = limiter.concurrency("Flights").unwrap();
-        let own = taken(&flights, "alice", 1);
-        let shared = taken(&flights, "bob", 2);
-        let bobs = Limits::builder().limit("Flights", IdFormat::String, None).unwrap();
-        let bobs = bobs.override_id("Flights", "bob", at_most(2)).unwrap().build();
-        limiter.reload(bobs.clone()).unwrap();
-        assert!(!is_allowed(&flights, "bob", 1), "{engine:?}: two are out");
-        drop(shared);
-        assert!(is_allowed(&flights, "bob", 2), "{engine:?}");
-        drop(own);
-    }
-}
-
 /// A call that comes in between is denied for lack of permits, not for lack of units that the batch gives back.
 #[test]
 fn permits_are_taken_before_units() {
@@ -165,42 +147,4 @@ fn permits_are_taken_before_units() {
     drop(held);
     // The rule would keep its own limiter for good.
     *streams.lock().unwrap() = None;
-}
-
-/// They are of one bucket, and it is not known whose.
-#[test]
-fn shared_permits_count_after_a_lift_too() {
-    for engine in ENGINES {
-        let of = || limits(&[("Flights", at_most(2))]);
-        let (limiter, _) = limiter_with(of(), on(engine).max_keys(1));
-        let flights = limiter.concurrency("Flights").unwrap();
-        let (own, shared) = (taken(&flights, "alice", 1), taken(&flights, "bob", 2));
-        let lifted = Limits::builder().limit("Flights", IdFormat::String, None).unwrap();
-        limiter.reload(lifted.build()).unwrap();
-        assert!(is_allowed(&flights, "bob", 2), "{engine:?}: no limit");
-        limiter.reload(of()).unwrap();
-        assert!(!is_allowed(&flights, "bob", 1), "{engine:?}: two are out");
-        drop(shared);
-        assert!(is_allowed(&flights, "bob", 2), "{engine:?}");
-        assert!(is_allowed(&flights, "alice", 2), "{engine:?}: her own counts no more");
-        drop(own);
-        assert_eq!(flights.total_in_flight(), 0);
-    }
-}
-
-#[test]
-fn overrides_owe_nothing_to_strangers() {
-    for engine in ENGINES {
-        let with_vip = Limits::builder().limit("Flights", IdFormat::String, at_most(2)).unwrap();
-        let with_vip = with_vip.override_id("Flights", "vip", at_most(2)).unwrap().build();
-        let (limiter, _) = limiter_with(with_vip, on(engine).max_keys(1));
-        let flights = limiter.concurrency("Flights").unwrap();
-        let _strangers = ["a", "b", "c"].map(|id| taken(&flights, id, 1));
-        assert!(!is_allowed(&flights, "d", 1));
-        for _ in 0..2 {
-            assert_eq!(flights.check("vip", 0).unwrap().remaining(), Some(2));
-            assert!(is_allowed(&flights, "vip", 2), "{engine:?}");
-            sweep_all(&limiter);
-        }
-    }
 }

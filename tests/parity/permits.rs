@@ -1,10 +1,10 @@
-//! Permits: concurrency limits, beside the oracle, and their bound in a full table.
+//! Permits: concurrency limits, beside the oracle, and in a full table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tollgate::batch::MemberMode;
 use tollgate::options::AtCap;
-use tollgate::{ConcurrencyLimit, Limiter, Permit};
+use tollgate::{ConcurrencyLimit, Decision, Limiter, Permit};
 
 use super::call::{Call, ONE};
 use super::held::Claim;
@@ -24,10 +24,8 @@ type Key = (usize, usize);
 struct Out {
     key: Key,
     permits: u64,
-    /// Whether they are of the id's own bucket, not of the overflow bucket.
-    is_own: bool,
-    /// How often the id's limit, and the limit's default, had been lifted.
-    lifts: (u64, u64),
+    /// How often the id's limit had been lifted.
+    lifts: u64,
 }
 
 /// What callers hold of limits of permits.
@@ -40,12 +38,6 @@ pub(crate) struct Permits {
     taken: u64,
     /// How often the limit of an id was lifted.
     lifts: BTreeMap<Key, u64>,
-    /// How often the default of a limit was lifted.
-    default_lifts: BTreeMap<usize, u64>,
-    /// Ids whose own bucket began, or was charged, while no permit of the overflow bucket was out, and has had permits since.
-    alone: BTreeSet<Key>,
-    /// Limits of which a member that only spends may have permits of the overflow bucket, which nothing tells.
-    unsure: BTreeSet<usize>,
     /// Whether a name was forgotten, with its counters, while permits may have been out.
     has_forgotten: bool,
 }
@@ -74,9 +66,6 @@ impl Permits {
     /// Counts the limits that do not apply from a time on.
     pub(crate) fn note_lifts(&mut self, terms: &Terms, at: i128) {
         for (limit, known) in KNOWN.iter().enumerate().skip(RATES) {
-            if terms.spec.limit(limit).is_none_or(|spec| spec.default.is_none()) {
-                *self.default_lifts.entry(limit).or_default() += 1;
-            }
             for id in 0..known.ids.len() {
                 if terms.rule(limit, id, at).is_none() {
                     *self.lifts.entry((limit, id)).or_default() += 1;
@@ -85,9 +74,8 @@ impl Permits {
         }
     }
 
-    fn lifts_of(&self, key: Key) -> (u64, u64) {
-        let of_key = self.lifts.get(&key).copied().unwrap_or(0);
-        (of_key, self.default_lifts.get(&key.0).copied().unwrap_or(0))
+    fn lifts_of(&self, key: Key) -> u64 {
+        self.lifts.get(&key).copied().unwrap_or(0)
     }
 
     /// The permits that are out and of which this is true.
@@ -95,30 +83,9 @@ impl Permits {
         self.out.values().filter(|out| is_counted(out)).map(|out| out.permits).sum()
     }
 
-    /// The permits of an id's own bucket that still count.
-    fn own(&self, key: Key) -> u64 {
-        let now = self.lifts_of(key);
-        self.sum(|out| out.is_own && out.key == key && out.lifts.0 == now.0)
-    }
-
-    /// Notes that a member of a batch may have been charged after another one had taken permits of the overflow bucket.
-    pub(crate) fn note_batch(&mut self, key: Key) {
-        if self.of_overflow(key.0) > 0 {
-            self.alone.remove(&key);
-        }
-    }
-
-    /// All permits of the overflow bucket: they are out until they are dropped, also if a reload has lifted the limit meanwhile.
-    fn of_overflow(&self, limit: usize) -> u64 {
-        self.sum(|out| !out.is_own && out.key.0 == limit)
-    }
-
-    /// The permits of the overflow bucket of limits that were not lifted since.
-    fn shared(&self, limit: usize, is_counted: impl Fn(&Out) -> bool) -> u64 {
-        self.sum(|out| {
-            let now = self.lifts_of(out.key);
-            !out.is_own && out.key.0 == limit && out.lifts == now && is_counted(out)
-        })
+    /// The permits of an id that still count.
+    fn of(&self, key: Key) -> u64 {
+        self.sum(|out| out.key == key && out.lifts == self.lifts_of(key))
     }
 }
 
@@ -152,18 +119,8 @@ impl Machine {
         if answer.as_ref().is_ok_and(|answer| answer.allowed()) != permit.is_some() {
             return Err(format!("{answer:?} has {permit:?}"));
         }
-        if let Ok(answer) = &answer
-            && !answer.allowed()
-            && !answer.blocked()
-            && self.permits.own(key) > 0
-            && self.permits.alone.contains(&key)
-            && !self.permits.unsure.contains(&key.0)
-            && let Some(Rule::Permits { max, .. }) = self.oracle.rule(call)
-            && i128::from(self.permits.own(key) + call.cost) <= max
-        {
-            return Err(format!(
-                "{call:?} is denied, with {before} of {max} in flight: {answer:?}"
-            ));
+        if let Ok(answer) = &answer {
+            self.check_decided(call, answer)?;
         }
         let (expected, claim) = match self.held.spend(&mut self.oracle, call) {
             Ok((answer, claim)) => (Ok(answer), claim),
@@ -180,9 +137,32 @@ impl Machine {
         self.check_in_flight(key)
     }
 
+    /// Checks a decision, which a full table does not change for an id that has permits. An id without any can lack room.
+    fn check_decided(&self, call: Call, answer: &Decision) -> Result<(), String> {
+        let Some(Rule::Permits { max, .. }) = self.oracle.rule(call) else { return Ok(()) };
+        let denies_none = !self.oracle.enabled || self.oracle.terms.is_shadow(call.limit);
+        if denies_none || answer.blocked() {
+            return Ok(());
+        }
+        let out = self.permits.of((call.limit, call.id));
+        let is_right = if answer.out_of_room() {
+            let denies = self.cap.is_some_and(|cap| cap.1 != AtCap::Allow);
+            denies && !answer.allowed() && out == 0 && call.cost > 0
+        } else {
+            answer.allowed() == (i128::from(out + call.cost) <= max)
+        };
+        if is_right {
+            return Ok(());
+        }
+        Err(format!("{call:?}, with {out} of {max} permits out: {answer:?}"))
+    }
+
     fn check_permit(&mut self, call: Call) -> Result<(), String> {
         let Some(handle) = self.permits.handle(call.limit) else { return Ok(()) };
         let answer = handle.check(KNOWN[call.limit].id(call.id), call.cost);
+        if let Ok(answer) = &answer {
+            self.check_decided(call, answer)?;
+        }
         let expected = self.oracle.call(CallKind::Check, call);
         self.same(answer, expected, || format!("check permits {call:?}"))?;
         self.check_in_flight((call.limit, call.id))
@@ -214,38 +194,28 @@ impl Machine {
         let key = (call.limit, call.id);
         let Some(Rule::Permits { max, .. }) = self.oracle.rule(call) else { return Ok(None) };
         let grown = self.in_flight(key).checked_sub(before);
-        let is_own = match grown {
-            Some(0) => false,
-            Some(more) if more == call.cost => true,
-            _ => return Err(format!("{call:?}: {before} and {grown:?} more are in flight")),
-        };
-        // In a full table a call that can deny has permits of the bucket that ids without room share.
-        let is_shared =
-            self.cap.is_some_and(|cap| cap.1 == AtCap::Share) && mode == MemberMode::CheckAndSpend;
-        if !is_own && !is_shared && self.cap.is_some() {
-            self.permits.unsure.insert(key.0);
+        if !grown.is_some_and(|grown| grown == 0 || grown == call.cost) {
+            return Err(format!("{call:?}: {before} and {grown:?} more are in flight"));
         }
-        if call.cost == 0 || !is_own && !is_shared {
-            return Ok(None);
+        if grown == Some(0) {
+            let may_charge_none = self.cap.is_some_and(|cap| cap.1 == AtCap::Allow)
+                && self.permits.of(key) == 0
+                || self.oracle.terms.is_shadow(key.0)
+                || !self.oracle.enabled;
+            let is_counted = mode == MemberMode::CheckAndSpend && call.cost > 0;
+            return match is_counted && !may_charge_none {
+                true => Err(format!("{call:?} is allowed, and {before} are in flight as before")),
+                false => Ok(None),
+            };
         }
-        if self.permits.own(key) == 0 {
-            self.permits.alone.remove(&key);
-        }
-        if is_own && self.permits.of_overflow(key.0) == 0 {
-            self.permits.alone.insert(key);
-        }
-        let lifts = self.permits.lifts_of(key);
         self.permits.taken += 1;
         let (number, permits) = (self.permits.taken, call.cost);
-        self.permits.out.insert(number, Out { key, permits, is_own, lifts });
-        let all = self.permits.own(key) + self.permits.shared(key.0, |out| out.key == key);
-        let shared = self.permits.shared(key.0, |_| true);
-        let most = if is_own { all } else { all.max(shared) };
-        if i128::from(most) > max {
+        let lifts = self.permits.lifts_of(key);
+        self.permits.out.insert(number, Out { key, permits, lifts });
+        let all = self.permits.of(key);
+        if i128::from(all) > max {
             let out = &self.permits.out;
-            return Err(format!(
-                "{all} of an id and {shared} shared are out, at most {max}: {out:?}"
-            ));
+            return Err(format!("{all} of an id are out, at most {max}: {out:?}"));
         }
         Ok(Some(number))
     }
@@ -262,7 +232,7 @@ impl Machine {
     pub(crate) fn check_in_flight(&self, key: Key) -> Result<(), String> {
         let Some(handle) = self.permits.handle(key.0) else { return Ok(()) };
         let applies = self.oracle.terms.rule(key.0, key.1, self.now()).is_some();
-        let own = if applies { self.permits.own(key) } else { 0 };
+        let own = if applies { self.permits.of(key) } else { 0 };
         let expected = match self.checks {
             Checks::All => self.oracle.in_flight(key),
             _ => own,
@@ -273,9 +243,7 @@ impl Machine {
         }
         let (total, sum) = (handle.total_in_flight(), self.permits.sum(|out| out.key.0 == key.0));
         let is_known = key.0 != FORGOTTEN || !self.permits.has_forgotten;
-        // Whether a full table has charged a member that only spends is not known.
-        let is_same = if self.checks == Checks::All { total == sum } else { total >= sum };
-        if is_known && !is_same {
+        if is_known && total != sum {
             return Err(format!("{} has {total} in flight, not {sum}", KNOWN[key.0].name));
         }
         Ok(())

@@ -71,7 +71,6 @@ impl Machine {
             if call.limit < RATES { Ok(None) } else { self.note_taken(call, mode, before) }
         });
         let taken = taken.collect::<Result<_, _>>()?;
-        calls.iter().for_each(|(call, _)| self.permits.note_batch((call.limit, call.id)));
         let members = calls.iter().map(|it| it.0).zip(claims).collect();
         self.receipts.push(BatchReceipt { receipt, members, taken });
         calls.iter().try_for_each(|(call, _)| self.check_in_flight((call.limit, call.id)))

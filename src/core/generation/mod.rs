@@ -221,11 +221,6 @@ impl Generation {
         limit: LimitIndex,
         word: u64,
     ) -> Option<u64> {
-        let counts = |generation: &Generation| generation.limits.entry(limit).counts_in_flight();
-        if counts(before) && counts(self) {
-            // Permits are out until their holders drop them, also while there is no default.
-            return Some(word);
-        }
         let default = |generation: &Generation| {
             let limits = &generation.limits;
             limits.default_tag(limit).and_then(|tag| limits.limit_at(tag).cloned())

@@ -21,9 +21,6 @@ pub(super) struct PermitTurn<'b> {
     entry: Entry,
     /// What the caller has waited for last.
     of: Option<(Bucket, &'b Batch<'b>, usize)>,
-    /// Whether the last wait ended because a permit seemed free. Two ids of one batch may share the bucket of a full table: there is
-    /// a permit for each alone, and none for both. So the next wait takes a sleep, unless a permit came back meanwhile.
-    seemed_free: bool,
     /// Whether the last wait ended because its time was over.
     is_over: bool,
 }
@@ -53,16 +50,14 @@ impl<'b> PermitTurn<'b> {
             if has_entered && self.entry.is_woken() {
                 return Poll::Ready(());
             }
-            let was_woken = self.entry.is_woken();
             self.entry.enter(bucket, since_ns, context.waker());
-            // A permit that came back while this caller was not in the list has not woken it.
+            // A permit that came back while this caller was not in the list has not woken it. If another one was woken for it, that
+            // one passes the wake on.
             let is_first = !std::mem::replace(&mut has_entered, true);
             let is_free = || is_free(batch.limiter, batch.members[position]);
-            if is_first && (was_woken || !self.seemed_free) && is_free() {
-                self.seemed_free = true;
+            if is_first && !bucket.has_woken() && is_free() {
                 return Poll::Ready(());
             }
-            self.seemed_free = false;
             Poll::Pending
         })
         .await;
