@@ -52,7 +52,7 @@ fn bucket_named_twice_ends_the_wait() {
             let mut task = Task::new(batch.until_allowed(Duration::MAX, world.clone()));
             assert!(task.poll().is_pending(), "until the next window");
             limiter.reload(limits(Some(rate(1, 2)))).unwrap();
-            world.advance_and_wake(seconds(5));
+            world.advance_and_wake(seconds(5) + ms(1));
             let Poll::Ready(ended) = task.poll() else { panic!("it waits") };
             assert_eq!(a.check("id", 0).unwrap().remaining(), Some(1), "nothing is charged");
             done.send(ended.map(|_| ()).unwrap_err()).unwrap();

@@ -27,7 +27,8 @@ fn waiter_is_admitted_when_units_come() {
             vec![Task::new(handle.until_allowed("id", 2, Duration::MAX, world.clone()))],
         );
         let (_, at_ns, polls, said) = &done[0];
-        assert_eq!((Duration::from_nanos(*at_ns), *polls), (retry_in, 2), "{limit:?}");
+        let late = Duration::from_nanos(*at_ns).checked_sub(retry_in).expect("not too early");
+        assert!(late < ms(1) && *polls == 2, "{limit:?} {late:?} late");
         assert!(said.is_ok());
     }
 }
@@ -76,7 +77,7 @@ fn deadline_is_kept_across_attempts() {
     assert!(handle.spend("id", 1).unwrap().allowed());
     let done = run(&world, vec![slow]);
     let (_, at_ns, _, said) = &done[0];
-    assert_eq!(*at_ns, 10 * MS);
+    assert!((10 * MS..11 * MS).contains(at_ns), "{at_ns}");
     assert!(said.as_ref().unwrap_err().is_not_in_time());
 }
 
@@ -153,5 +154,45 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     match Task::new(future).poll() {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("a sleep is over at once"),
+    }
+}
+
+/// Callers that slept whole milliseconds came in the same order each time, and the first one got all units.
+#[test]
+fn callers_that_retry_share_the_units() {
+    let every = ms(10);
+    for limit in [
+        Limit::leaky_bucket(1, 1, every).unwrap(),
+        Limit::fixed_window(1, every).unwrap(),
+        Limit::token_bucket(1, 1, every).unwrap(),
+    ] {
+        for in_batches in [false, true] {
+            let (handle, hand) = by_hand(&limit);
+            let world = World::new(hand);
+            let counts = [(); 5].map(|()| std::cell::Cell::new(0_u32));
+            let caller = async |at: usize| {
+                world.sleep_for(Duration::from_micros(100 * at as u64 + 50)).await;
+                while world.now_ns() < 3_000 * MS {
+                    let member = [handle.member("id")];
+                    let said = match in_batches {
+                        false => handle.until_allowed("id", 1, Duration::MAX, world.clone()).await,
+                        true => {
+                            handle
+                                .limiter()
+                                .batch(&member)
+                                .retry(Duration::MAX, world.clone())
+                                .await
+                        }
+                    };
+                    assert!(said.is_ok());
+                    counts[at].set(counts[at].get() + 1);
+                }
+            };
+            run(&world, (0..5).map(|at| Task::new(caller(at))).collect());
+            let counts = counts.map(std::cell::Cell::into_inner);
+            // 300 units: a fair share is 60.
+            assert!(counts.iter().all(|&count| count > 20), "{limit:?} {in_batches}: {counts:?}");
+            assert!(counts.iter().sum::<u32>() > 250, "{limit:?} {in_batches}: {counts:?}");
+        }
     }
 }

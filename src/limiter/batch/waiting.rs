@@ -13,7 +13,8 @@ use crate::limiter::batch::permit_turn::PermitTurn;
 use crate::limiter::batch::places::{Refusal, TakenPlaces};
 use crate::limiter::batch::prepared::INLINE_MEMBERS;
 use crate::limiter::batch::{Batch, Member};
-use crate::limiter::reserve::pending::Next;
+use crate::limiter::reserve::pending::{Next, random_below};
+use crate::limiter::reserve::until::RETRY_JITTER;
 use crate::limiter::reserve::{Receipt, Reservation, ReserveError, Timer};
 use crate::util::time::saturating_ns;
 
@@ -287,7 +288,9 @@ impl<'b> BatchWait<'b> {
         }
         self.lacks = lacks_permits(&decision).map(|at| others[at]);
         let left = Duration::from_nanos(self.left_ns());
-        Ok(Next::Sleep(decision.retry_in().min(left)))
+        // A permit has no time, and its callers have turns.
+        let jitter = if self.lacks.is_none() { random_below(RETRY_JITTER) } else { Duration::ZERO };
+        Ok(Next::Sleep((decision.retry_in() + jitter).min(left)))
     }
 
     /// Takes places for the members that can have one, and returns the positions of the others.

@@ -206,7 +206,8 @@ impl KeyedLimit {
 
 impl<T> Waiting<'_, T> {
     /// Adds a random time below `jitter`, evenly distributed, to each sleep, at most as long as the deadline allows. So callers whose units come at the same time do
-    /// not all act at once. Reservations keep their order; the callers may act in another. Default: 0.
+    /// not all act at once. Reservations keep their order; the callers may act in another. Default: 0. Waits
+    /// without a reservation have at least 1 ms.
     ///
     /// # Example
     ///
@@ -299,6 +300,10 @@ impl Waiting<'_, Parking> {
     }
 }
 
+/// The least jitter of a caller without a place. Most algorithms count whole milliseconds, so without it callers come in the same
+/// order each time, and the first one gets all units.
+pub(crate) const RETRY_JITTER: Duration = Duration::from_millis(1);
+
 /// A wait of a caller.
 struct Wait<'h, 'i> {
     handle: &'h KeyedLimit,
@@ -381,7 +386,8 @@ impl Wait<'_, '_> {
         if !claimed.decision.allowed() {
             let wait = claimed.decision.retry_in();
             if claimed.refused.is_none()
-                && let Some(time) = self.handle.sleep_until(now_ns, wait, self.jitter, until_ns)
+                && let Some(time) =
+                    self.handle.sleep_until(now_ns, wait, self.jitter.max(RETRY_JITTER), until_ns)
             {
                 return Ok(Next::Sleep(time));
             }
