@@ -26,6 +26,7 @@ pub(crate) struct Reservations {
     beside: AtomicU64,
     common: Common,
     parts: Parts,
+    pub(super) searches: Searches,
 }
 
 /// A place for one key. Dropping it releases the place.
@@ -50,8 +51,6 @@ struct Common {
     taken: AtomicU64,
     /// Changes in reloads only. A call that reads the number before acts as before the reload.
     max: FigureUsize,
-    /// Of the limits that have no part.
-    searches: Searches,
 }
 
 /// The places of one limit.
@@ -61,7 +60,6 @@ struct Part {
     /// place is within the part, also while a reload changes the part.
     counts: AtomicU64,
     is_closed: Switch,
-    searches: Searches,
 }
 
 /// The places that a limit could take, and how many are taken.
@@ -274,12 +272,11 @@ impl Reservations {
     /// Makes the count of a table for `max` keys, all of which are common places.
     pub(crate) fn new(max: usize) -> Reservations {
         let max = max.min(Reservations::MAX);
-        let max_common = FigureUsize::new(max);
-        let common =
-            Common { taken: AtomicU64::new(0), max: max_common, searches: Searches::default() };
+        let common = Common { taken: AtomicU64::new(0), max: FigureUsize::new(max) };
         let (taken, beside) = (AtomicU64::new(0), AtomicU64::new(0));
         let cap = FigureUsize::new(max);
-        Reservations { max, cap, taken, beside, common, parts: Parts::new() }
+        let (parts, searches) = (Parts::new(), Searches::default());
+        Reservations { max, cap, taken, beside, common, parts, searches }
     }
 
     pub(crate) fn max(&self) -> usize {
@@ -411,12 +408,6 @@ impl Reservations {
             Room::BesideCap => false,
             Room::UnderCap(limit) => self.room_of(limit).is_nearly_none(),
         }
-    }
-
-    /// Returns the searches of the tag's limit. `None`: a key with this tag always has a place.
-    pub(super) fn searches(&self, tag: LimitTag) -> Option<&Searches> {
-        let Room::UnderCap(limit) = tag.room() else { return None };
-        Some(self.part(limit).map_or(&self.common.searches, |part| &part.searches))
     }
 
     /// Reads the numbers that decide whether a limit gets a place.

@@ -3,7 +3,7 @@
 use super::capacity::{Reservations, RoomOfLimit};
 use super::key::{LimitIndex, LimitTag, Room};
 
-/// The most buckets that are remembered; of more, those that can be dropped now. Fewer in models: they are on the stack, and those of loom are small.
+/// The most buckets that are remembered. No store looks at more. Fewer in models: they are on the stack, and those of loom are small.
 const MAX_BUCKETS: usize = if cfg!(tollgate_loom) { 16 } else { 256 };
 
 /// The wait for room if none of the buckets that were looked at makes room, and there are others: a sweeper that looks at all of
@@ -35,14 +35,10 @@ impl<'t> NextRoom<'t> {
     /// Adds a bucket, which can be dropped in the time that `full_in_ns` returns if it is known.
     pub(super) fn add(&mut self, tag: LimitTag, full_in_ns: impl FnOnce() -> Option<u64>) {
         let Room::UnderCap(of) = tag.room() else { return };
-        let Some(full_in_ns) = full_in_ns() else { return };
         if self.len == MAX_BUCKETS {
-            // The ones that end now are in front.
-            if full_in_ns > 0 || self.ended == MAX_BUCKETS {
-                return;
-            }
-            self.len -= 1;
+            return;
         }
+        let Some(full_in_ns) = full_in_ns() else { return };
         self.buckets[self.len] = (full_in_ns, of);
         self.len += 1;
         if full_in_ns == 0 {

@@ -2,8 +2,7 @@
 
 use crate::util::sync::{AtomicU64, Ordering};
 
-/// When a call last searched in vain; 0: never, or a later search has found a bucket. Each limit has one, so that a flood of one
-/// limit's keys does not keep the keys of another from their places.
+/// When a call last searched in vain; 0: never, or a later search has found a bucket.
 #[derive(Default)]
 pub(super) struct Searches {
     last_ns: AtomicU64,
@@ -21,11 +20,6 @@ impl Searches {
             // A clock that went back is as good as one that went forward.
             last_ns => Searches::PAUSE_NS.saturating_sub(now_ns.abs_diff(last_ns)),
         }
-    }
-
-    /// Whether a call searches at this time, or has just done so.
-    pub(super) fn is_time(&self, now_ns: u64) -> bool {
-        matches!(self.due_in_ns(now_ns), 0 | Searches::PAUSE_NS)
     }
 
     /// Calls `search` if this call is the one that may search now. If it returns `None`, the next search comes after a pause.

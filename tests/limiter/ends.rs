@@ -151,8 +151,8 @@ fn full_buckets_make_room_at_the_cap() {
 }
 
 /// New ids come at a steady rate. When one comes, `load` percent of the buckets that the limit can have are not full.
-fn denied_of_a_crowd(limits: usize, load: u64, options: LimiterOptions) -> u64 {
-    let (fill, burst, cap) = (SECOND * 10, 10, 10_000);
+fn denied_of_a_crowd(cap: u64, limits: usize, load: u64, options: LimiterOptions) -> u64 {
+    let (fill, burst) = (SECOND * 10, 10);
     let limit = || Limit::new(burst, burst, fill).unwrap();
     let named =
         ["A", "B", "C"].into_iter().take(limits).fold(Limits::builder(), |builder, name| {
@@ -176,10 +176,40 @@ fn denied_of_a_crowd(limits: usize, load: u64, options: LimiterOptions) -> u64 {
 fn a_steady_crowd_is_served_at_the_cap() {
     for engine in ENGINES {
         for at_cap in [AtCap::Share, AtCap::Deny] {
-            for (limits, load) in [(1, 90), (1, 98), (2, 30), (3, 95)] {
+            for (cap, limits, load) in
+                [(10_000, 1, 90), (10_000, 2, 30), (10_000, 3, 95), (30_000, 1, 99)]
+            {
                 let options = LimiterOptions::default().engine(engine).at_cap(at_cap);
-                let denied = denied_of_a_crowd(limits, load, options);
-                assert!(denied < 40, "{engine:?} {at_cap:?} {limits} limits, {load} %: {denied}");
+                let denied = denied_of_a_crowd(cap, limits, load, options);
+                assert!(denied < 40, "{engine:?} {at_cap:?} {cap} {limits} {load} %: {denied}");
+            }
+        }
+    }
+}
+
+/// Searches went round in a part of a table whose shards differ in size, and never came to the rest.
+#[test]
+fn few_quick_buckets_are_found_among_slow_ones() {
+    for engine in ENGINES {
+        for cap in [12_500, 40_000] {
+            let (clock, hand) = Clock::manual();
+            let options = LimiterOptions::default().engine(engine).clock(clock);
+            let options = options.max_keys(cap as usize).at_cap(AtCap::Deny);
+            let limit = Limit::new(1_000, 1, SECOND / 10).unwrap();
+            let limits = Limits::builder().limit("U", IdFormat::RegId, limit).unwrap().build();
+            let users = Limiter::with_options(limits, options).unwrap().limit("U").unwrap();
+            for id in 0..cap - 50 {
+                assert!(users.spend(id, 1_000).unwrap().allowed());
+            }
+            let mut new = cap;
+            for part in 0..3 {
+                let allowed = (0..2_000).filter(|_| {
+                    hand.advance(Duration::from_millis(2));
+                    new += 1;
+                    users.spend(new, 1).unwrap().allowed()
+                });
+                let allowed = allowed.count();
+                assert!(allowed > 500, "{engine:?} {cap}, part {part}: {allowed}");
             }
         }
     }

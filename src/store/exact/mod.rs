@@ -222,7 +222,7 @@ impl Exact {
         }
         let reserve = || self.reservations.reserve(key.tag);
         let reservation = reserve().or_else(|| {
-            let searches = self.reservations.searches(key.tag)?;
+            let searches = &self.reservations.searches;
             searches.search(now_ns, || self.sweep_when_full(now_ns, rules, reserve))
         });
         let Some(reservation) = reservation else {
@@ -384,7 +384,7 @@ impl Exact {
             });
         }
         // Calls sweep a full table once in a while only.
-        let due_in_ns = self.reservations.searches(tag)?.due_in_ns(now_ns);
+        let due_in_ns = self.reservations.searches.due_in_ns(now_ns);
         Some(match room.in_ns(looks < LOOKS_AT_CAP)? {
             0 => due_in_ns,
             // The next one that is due is in vain.

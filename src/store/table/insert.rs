@@ -77,7 +77,7 @@ pub(super) struct OwnSlot<'g> {
 /// and goes leaves one dead slot each time.
 const LONG_SEARCH: usize = 64;
 
-/// Slots that a caller sweeps when it inserts a key and three quarters of the cap are taken.
+/// Slots that a caller sweeps when it inserts a key and three quarters of the places that its limit can have are taken.
 /// Without a running sweeper a table then takes more memory, and still works.
 pub(super) const LOOKS_NEAR_CAP: usize = 16;
 /// Slots that a caller sweeps when the table is full.
@@ -419,7 +419,7 @@ impl Table {
                 return reserved;
             }
             let search = || self.search_for_room(now_ns, rules, reserve);
-            reservations.searches(tag)?.search(now_ns, search)
+            reservations.searches.search(now_ns, search)
         })
     }
 }

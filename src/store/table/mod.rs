@@ -73,8 +73,8 @@ struct Written {
     /// The eviction time floor: the latest time of a sweep that may have dropped a cell.
     floor_ns: AtomicU64,
     reservations: Reservations,
-    /// The positions at which the next step of a sweep begins, and that of a call's sweep.
-    cursors: [AtomicU64; 2],
+    /// The positions at which the next step of a sweep begins, and that of a call's sweep; the number of places of searches.
+    cursors: [AtomicU64; 3],
     counts: Counts,
 }
 
@@ -243,7 +243,7 @@ impl Table {
             written: Written {
                 floor_ns: AtomicU64::new(0),
                 reservations: Reservations::new(max_keys),
-                cursors: [AtomicU64::new(0), AtomicU64::new(0)],
+                cursors: std::array::from_fn(|_| AtomicU64::new(0)),
                 counts: Counts::default(),
             },
             _alive: epoch::Alive::default(),
@@ -393,7 +393,7 @@ impl Table {
             }
             if view.is_migrating() && !helped {
                 helped = true;
-                self.migrate_for_call(&guard, (shard, view), (key.tag, change.now_ns), rules);
+                self.migrate_for_call(&guard, (shard, view), &change, rules);
                 continue;
             }
             let slot = match self.find_or_insert(&guard, shard, view, change, rules) {

@@ -14,7 +14,7 @@ use super::{Rules, Table};
 use crate::store::cell::Word;
 use crate::store::key::LimitTag;
 use crate::store::next_room::NextRoom;
-use crate::store::{CellKey, Swept};
+use crate::store::{Absent, CellKey, Change, Swept};
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};
 use crate::util::sync::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ const SLOTS_PER_PART: usize = 64;
 /// A long step frees memory each time it has passed this number of slots.
 const FREE_EVERY_SLOTS: usize = 4096;
 
-/// The most slots of one shard that a search looks at. A shard that has just moved has no full cells.
-const LOOKS_IN_SHARD: usize = 512;
+/// The slots that a search looks at in each place. A shard that has just moved has no full cells, so there are several places.
+const LOOKS_AT_PLACE: usize = 512;
 
 /// Whether a step also drops cells that were never charged. A caller that was denied at the last
 /// moment leaves such a cell, and a caller that is about to charge one begins again if it is
@@ -75,7 +75,8 @@ impl Table {
     /// Sweeps about `slots` slots from the cursor on, drops full cells, and frees memory.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         self.memory().free_large_piece();
-        let swept = self.sweep_step(slots, now_ns, rules, Uncharged::Evict);
+        let cursor = self.cursor(Uncharged::Evict);
+        let swept = self.sweep_step(cursor, slots, now_ns, rules, Uncharged::Evict);
         // Without traffic, no call frees the retired segments.
         if self.memory().retired_count() > 0 {
             self.memory().collect(&pin(), if swept.finished { When::Any } else { When::Many });
@@ -93,37 +94,47 @@ impl Table {
         if !rules.may_sweep_at(now_ns) {
             return 0;
         }
-        self.sweep_step(slots, now_ns, rules, Uncharged::Keep).looked_at
+        let cursor = self.cursor(Uncharged::Keep);
+        self.sweep_step(cursor, slots, now_ns, rules, Uncharged::Keep).looked_at
     }
 
-    /// Sweeps up to [`LOOKS_OF_SEARCH`] slots for a call that has found no room in the next ones, until `reserve` finds a place.
+    /// Sweeps up to [`LOOKS_OF_SEARCH`] slots for a call that has found no room in the next ones, at some places of the table, until
+    /// `reserve` finds a place.
     pub(super) fn search_for_room<T>(
         &self,
         now_ns: u64,
         rules: &impl Rules,
         reserve: impl Fn() -> Option<T>,
     ) -> Option<T> {
-        for step in 1..=LOOKS_OF_SEARCH / LOOKS_AT_CAP {
-            let looked_at = self.sweep_charged(LOOKS_AT_CAP, now_ns, rules);
-            let reserved = reserve();
-            // Fewer: these were all slots, or the call may not sweep.
-            if reserved.is_some() || looked_at < LOOKS_AT_CAP {
-                return reserved;
+        for _ in 0..LOOKS_OF_SEARCH / LOOKS_AT_PLACE {
+            if !rules.may_sweep_at(now_ns) {
+                return None;
             }
-            if step % (LOOKS_IN_SHARD / LOOKS_AT_CAP) == 0 {
-                self.skip_shard();
+            let at = AtomicU64::new(self.place_of_search().bits());
+            let swept = self.sweep_step(&at, LOOKS_AT_PLACE, now_ns, rules, Uncharged::Keep);
+            let reserved = reserve();
+            // Fewer: these were all slots.
+            if reserved.is_some() || swept.looked_at < LOOKS_AT_PLACE {
+                return reserved;
             }
         }
         None
     }
 
-    /// Moves the cursor of calls to the next shard.
-    fn skip_shard(&self) {
-        let cursor = self.cursor(Uncharged::Keep);
-        // Relaxed: only a position. Another call may have moved it since.
-        let at = Cursor::from_bits(cursor.load(Ordering::Relaxed));
-        let shard = (at.shard + 1) % self.shards.len();
-        cursor.store(Cursor { shard, ..at }.bits(), Ordering::Relaxed);
+    /// Returns the next place at which a search looks. Multiples of the golden ratio, less their whole parts, are spread evenly, so
+    /// that searches come to all parts of the table, whatever the sizes of the segments are.
+    fn place_of_search(&self) -> Cursor {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        // Relaxed: only a position.
+        let number = self.written.cursors[2].fetch_add(1, Ordering::Relaxed);
+        let part_of = |fraction: u64, of: usize| {
+            let product = u128::from(fraction) * of as u128;
+            ((product >> 64) as usize, product as u64)
+        };
+        let (shard, fraction) = part_of(number.wrapping_mul(GOLDEN), self.shards.len());
+        let guard = pin();
+        let slots = self.shards[shard].view(&guard).newest().map_or(0, Segment::slots);
+        Cursor { shard, slot: part_of(fraction, slots).0 }
     }
 
     /// Returns the position of the sweeps, or of those of calls. Each has its own, so that a pass of the sweeper looks at all shards.
@@ -136,10 +147,12 @@ impl Table {
         &self,
         guard: &Guard,
         at: (&Shard, ShardView<'_>),
-        (tag, now_ns): (LimitTag, u64),
+        &Change { key, absent, now_ns }: &Change<'_>,
         rules: &impl Rules,
     ) {
-        if self.written.reservations.is_nearly_full(tag) && rules.may_sweep_at(now_ns) {
+        // A return has no time.
+        let is_near = absent == Absent::Insert && self.written.reservations.is_nearly_full(key.tag);
+        if is_near && rules.may_sweep_at(now_ns) {
             let floor_ns = self.raise_floor(now_ns);
             self.sweep_and_migrate(guard, at, floor_ns, rules, Uncharged::Keep);
         } else {
@@ -171,6 +184,7 @@ impl Table {
 
     fn sweep_step(
         &self,
+        at: &AtomicU64,
         slots: usize,
         now_ns: u64,
         rules: &impl Rules,
@@ -187,7 +201,7 @@ impl Table {
                 freed_at = swept.looked_at;
             }
             // Relaxed: only a position. Two steps at once may sweep the same slots.
-            let bits = self.cursor(uncharged).load(Ordering::Relaxed);
+            let bits = at.load(Ordering::Relaxed);
             let mut cursor = Cursor::from_bits(bits);
             if ends_at.is_some_and(|end| bits >= end) {
                 break;
@@ -203,12 +217,8 @@ impl Table {
             if finished {
                 cursor = Cursor { shard: 0, slot: 0 };
             }
-            let moved = self.cursor(uncharged).compare_exchange(
-                bits,
-                cursor.bits(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            let moved =
+                at.compare_exchange(bits, cursor.bits(), Ordering::Relaxed, Ordering::Relaxed);
             if finished && moved.is_ok() {
                 swept.finished = true;
                 // A call goes on at the table's start, up to where it began.
@@ -283,24 +293,13 @@ impl Table {
         let from = Cursor::from_bits(self.cursor(Uncharged::Keep).load(Ordering::Relaxed));
         let mut look = Look { from, at: from, migrated: 0 };
         let near = if self.written.reservations.is_nearly_full(tag) { LOOKS_NEAR_CAP } else { 0 };
-        let may_search = self.written.reservations.searches(tag)?.is_time(now_ns);
-        let of_search = if may_search { LOOKS_OF_SEARCH } else { 0 };
-        let mut skips = false;
-        for (is_search, step) in [(false, near), (false, LOOKS_AT_CAP), (true, of_search)] {
+        for step in [near, LOOKS_AT_CAP] {
             let mut looked_at = 0;
             while looked_at < step && !next.is_now() && look.at.shard < 2 * self.shards.len() {
-                let before = looked_at;
-                let max_slots = step.min(LOOKS_AT_CAP);
-                looked_at += self.look_at_part(&mut look, max_slots, at_ns, rules, &mut next);
-                if is_search && looked_at / LOOKS_IN_SHARD > before / LOOKS_IN_SHARD {
-                    skips = true;
-                    let slot = look.at.slot;
-                    look.go_on(self.shards.len());
-                    look.at.slot = slot;
-                }
+                looked_at += self.look_at_part(&mut look, step, at_ns, rules, &mut next);
             }
         }
-        let are_all = look.at.shard >= 2 * self.shards.len() && !skips;
+        let are_all = look.at.shard >= 2 * self.shards.len();
         match next.in_ns(are_all)? {
             0 => Some(0),
             full_ns => Some(full_ns.saturating_add(at_ns - now_ns)),
@@ -380,8 +379,8 @@ impl Table {
     }
 
     /// Drops a cell that is full at `floor_ns`, to which the caller has raised the eviction time
-    /// floor. No migration to or from the segment was under way when the caller took its view, so
-    /// all cells that move to the segment have arrived.
+    /// floor. No migration to the segment was under way when the caller took its view, so all cells
+    /// that move to the segment have arrived.
     fn evict(
         &self,
         segment: Segment<'_>,
