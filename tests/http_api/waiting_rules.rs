@@ -268,3 +268,35 @@ async fn waiting_raises_the_wait_of_inner_denials() {
         assert_eq!(response.headers()["retry-after"], "10", "{at}");
     }
 }
+
+/// Callers that come back at once took the permits that they had returned: of eight callers four had all calls but one.
+#[tokio::test(start_paused = true)]
+async fn permits_go_round_among_busy_callers() {
+    let limits = Limits::builder();
+    let limits = limits.limit("AtOnce", IdFormat::String, Limit::concurrency(4).unwrap()).unwrap();
+    let limiter = Limiter::with_options(limits.build(), clock()).unwrap();
+    let at_once = limiter.concurrency("AtOnce").unwrap();
+    let layer = RateLimitLayer::builder(&limiter)
+        .rule(Rule::in_flight(at_once, extract::everyone("key")))
+        .build_waiting(WaitOptions::at_most(10 * SECOND), tokio::time::sleep)
+        .unwrap();
+    let inner = service_fn(|_: Request<()>| async {
+        tokio::time::sleep(SECOND / 10).await;
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let end = Instant::now() + 10 * SECOND;
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let service = layer.layer(inner);
+        callers.spawn(async move {
+            let mut served = 0;
+            while Instant::now() < end {
+                let response = service.clone().oneshot(request(1)).await.unwrap();
+                served += u32::from(response.status() == StatusCode::OK);
+            }
+            served
+        });
+    }
+    let served = callers.join_all().await;
+    assert!(served.iter().all(|served| (40..=60).contains(served)), "{served:?}");
+}

@@ -177,10 +177,15 @@ impl Rules {
         if matched.len() > 1 {
             keep_one_of_each_bucket(&mut matched);
         }
-        let is_allowed = match self.limiter.batch(&members_of(&matched)).check() {
-            Ok(decision) => decision.allowed(),
-            // The charge explains the error.
-            Err(_) => true,
+        let is_allowed = {
+            let members = members_of(&matched);
+            let batch = self.limiter.batch(&members);
+            match batch.check() {
+                // A permit that came back is left to the request that was woken for it.
+                Ok(decision) => decision.allowed() && !batch.is_for_woken(),
+                // The charge explains the error.
+                Err(_) => true,
+            }
         };
         if !is_allowed {
             return Ok(None);

@@ -86,6 +86,15 @@ impl<'b> PermitTurn<'b> {
     }
 }
 
+impl Batch<'_> {
+    /// Whether a caller that waits was woken for a permit of a member, and has not acted yet.
+    #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only a layer waits so"))]
+    pub(crate) fn is_for_woken(&self) -> bool {
+        let turn = PermitTurn::default();
+        self.members.iter().any(|member| turn.is_of_another(member))
+    }
+}
+
 impl Drop for PermitTurn<'_> {
     fn drop(&mut self) {
         self.end();
