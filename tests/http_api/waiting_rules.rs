@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
 use tollgate::http::{
-    Charge, Fields, PlugLimitNames, RateLimitLayer, Report, Rule, Style, WaitOptions, extract,
+    Charge, Fields, PlugLimitNames, RateLimitLayer, Report, Reset, Rule, Style, WaitOptions,
+    extract,
 };
 use tollgate::{Clock, IdFormat, Limit, Limiter, Limits};
 use tower::{Layer, ServiceExt, service_fn};
@@ -299,4 +300,26 @@ async fn permits_go_round_among_busy_callers() {
     }
     let served = callers.join_all().await;
     assert!(served.iter().all(|served| (40..=60).contains(served)), "{served:?}");
+}
+
+/// A client that obeyed the time of a limit in flight came once in a second: the permit that the fields showed as taken was its own.
+#[tokio::test(start_paused = true)]
+async fn own_permit_holds_up_no_next_request() {
+    let rate = Limit::new(50, 10, SECOND).unwrap();
+    let limits =
+        Limits::builder().limit("AtOnce", IdFormat::String, Limit::concurrency(1).unwrap());
+    let limits = limits.unwrap().limit("Rate", IdFormat::String, rate).unwrap();
+    let limiter = Limiter::with_options(limits.build(), clock()).unwrap();
+    let layer = RateLimitLayer::builder(&limiter)
+        .rule(Rule::in_flight(limiter.concurrency("AtOnce").unwrap(), extract::everyone("key")))
+        .rule(Rule::new(limiter.limit("Rate").unwrap(), extract::everyone("key")))
+        .fields(Fields::new([Style::Ietf, Style::XRateLimit(Reset::Delta)]).unwrap())
+        .build()
+        .unwrap();
+    let inner =
+        service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
+    let response = layer.layer(inner).oneshot(request(1)).await.unwrap();
+    let field = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(field("ratelimit"), r#""AtOnce";r=0;t=0, "Rate";r=49;t=1"#);
+    assert_eq!([field("x-ratelimit-remaining"), field("x-ratelimit-reset")], ["0", "0"]);
 }

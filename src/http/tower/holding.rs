@@ -236,7 +236,7 @@ impl Rule {
     /// [`build_waiting`](crate::http::RateLimitBuilder::build_waiting) around a client. Nothing is ever raised: the limit is what
     /// the caller may send at most.
     ///
-    /// A response of 429 or 503 with `Retry-After`, in seconds or as a date, [blocks](crate::KeyedLimit::block) the id for as long, and
+    /// A response of 429, 503 or 403 with `Retry-After`, in seconds or as a date, [blocks](crate::KeyedLimit::block) the id for as long, and
     /// for a day at most: [`Limiter::blocks`](crate::Limiter::blocks) shows it, [`unblock`](crate::KeyedLimit::unblock) ends it for new
     /// requests, and those that wait keep their times. Requests wait for its end, but for those of a [soft](Rule::soft) rule. Requests that are under way are taken off what a response says is left, because the provider has not counted
     /// them in it.

@@ -73,7 +73,7 @@ impl Learn {
                 let left = numbers_in(headers, remaining).min();
                 let reset_at = reset_at.as_ref().filter(|_| left == Some(0));
                 let reset_at = reset_at.and_then(|name| numbers_in(headers, name).max());
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now = sent_at(headers).duration_since(UNIX_EPOCH).unwrap_or_default();
                 let pause = reset_at.map(|at| Duration::from_secs(at).saturating_sub(now));
                 (left, pause)
             }
@@ -105,14 +105,18 @@ fn texts_in<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item
 
 /// Reads for how long `Retry-After` asks the client to wait: whole seconds, or a date; of several lines, the longest.
 pub(super) fn retry_after_in(headers: &HeaderMap) -> Option<Duration> {
-    let dates_in =
-        |name| texts_in(headers, name).filter_map(|text| httpdate::parse_http_date(text).ok());
-    let until = dates_in(&RETRY_AFTER).max().map(|at| {
-        // The provider's own clock has made both dates, so this node's may be wrong.
-        let sent_at = dates_in(&DATE).next().unwrap_or_else(SystemTime::now);
-        at.duration_since(sent_at).unwrap_or_default()
-    });
+    let until = dates_in(headers, &RETRY_AFTER).max();
+    let until = until.map(|at| at.duration_since(sent_at(headers)).unwrap_or_default());
     numbers_in(headers, &RETRY_AFTER).max().map(Duration::from_secs).max(until)
+}
+
+/// Returns when the provider has sent the response, by the provider's own clock: this node's may be wrong.
+fn sent_at(headers: &HeaderMap) -> SystemTime {
+    dates_in(headers, &DATE).next().unwrap_or_else(SystemTime::now)
+}
+
+fn dates_in(headers: &HeaderMap, name: &HeaderName) -> impl Iterator<Item = SystemTime> {
+    texts_in(headers, name).filter_map(|text| httpdate::parse_http_date(text).ok())
 }
 
 /// Finds the least `r` of the members of a list.
@@ -200,12 +204,28 @@ impl<'de> ParameterVisitor<'de> for Parameters<'_, '_> {
 mod tests {
     use super::*;
 
-    fn left_in(fields: &Learn, lines: &[(&'static str, &str)]) -> Option<u64> {
+    fn read_in(fields: &Learn, lines: &[(&'static str, &str)]) -> (Option<u64>, Option<Duration>) {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        fields.read(&headers).0
+        fields.read(&headers)
+    }
+
+    fn left_in(fields: &Learn, lines: &[(&'static str, &str)]) -> Option<u64> {
+        read_in(fields, lines).0
+    }
+
+    /// A reset was compared with this node's clock: one hour slow, it held the requests for an hour.
+    #[test]
+    fn reset_counts_by_the_providers_clock() {
+        let lines = [
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "784111787"),
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        ];
+        let ten = Some(Duration::from_secs(10));
+        assert_eq!(read_in(&Learn::github(), &lines), (Some(0), ten));
     }
 
     #[test]

@@ -71,8 +71,11 @@ impl Learner {
 impl LearningRequest {
     /// Learns from the response's head.
     pub(super) fn learn(mut self, status: StatusCode, headers: &HeaderMap) {
-        let is_refusal =
-            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        // GitHub denies with a 403 as well.
+        let is_refusal = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN
+        );
         let retry_after = is_refusal.then(|| retry_after_in(headers)).flatten();
         for one in self.end() {
             let ((limit, id), (left, wait)) = ((&one.limit, &*one.key.1), one.fields.read(headers));
