@@ -36,7 +36,9 @@ impl Limit {
     }
 
     /// Makes a token_bucket limit: `burst` units at once, and `limit - burst` more at a steady rate over a window, which
-    /// the first allowed call opens. So a window admits at most `limit` units, and one call costs at most `burst`.
+    /// the first allowed call opens. So a window admits at most `limit` units, and one call costs at most `burst`. The last
+    /// unit of the rate comes when the window ends, and the next one begins: if `burst` is below `limit`, a window admits
+    /// `limit - 1`.
     ///
     /// Units that the rate has brought are not capped inside a window.
     /// [`remaining`](crate::Decision::remaining) counts the window's quota, so a call can be denied while some remain.
