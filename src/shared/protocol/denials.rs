@@ -61,8 +61,9 @@ struct Kept {
     /// When the call was sent and its answer came, on the node's clock.
     sent_ns: u64,
     answered_ns: u64,
-    /// When the last call was sent that the store has denied.
+    /// When the last call was sent that the store has denied, and the last one that this bucket has denied.
     denied_ns: u64,
+    denied_by_it_ns: Option<u64>,
     /// The time after which one call asks for a newer text.
     renewed_ns: u64,
     /// Whether a call asks for a newer text.
@@ -75,6 +76,11 @@ pub(crate) type Marks = SmallVec<[u64; 2]>;
 impl Kept {
     fn was_denied_lately(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.denied_ns) < LAST_NS
+    }
+
+    /// Whether the bucket itself has denied a call lately, not that of another member of its batch.
+    fn has_denied_lately(&self, now_ns: u64) -> bool {
+        self.denied_by_it_ns.is_some_and(|denied_ns| now_ns.saturating_sub(denied_ns) < LAST_NS)
     }
 
     /// Returns this with another text.
@@ -192,7 +198,7 @@ impl Denials {
         for member in members {
             let changes = self.place(&member.key).read(|state| {
                 let kept = state.kept_of(&member.key);
-                was_denied |= kept.is_some_and(|it| it.was_denied_lately(now_ns));
+                was_denied |= kept.is_some_and(|it| it.has_denied_lately(now_ns));
                 state.changes
             });
             marks.push(changes.unwrap_or(0));
@@ -213,6 +219,9 @@ impl Denials {
             let place = self.place(&member.key);
             let before = place.read(|state| state.kept_of(&member.key).cloned()).flatten();
             let before = before.filter(|kept| kept.was_denied_lately(sent_ns));
+            let denied_before = before.as_ref().and_then(|kept| kept.denied_by_it_ns);
+            let denied_by_it_ns =
+                if found.denied == Some(at) { Some(sent_ns) } else { denied_before };
             let (denied_ns, renewed_ns) = match (found.denied, before) {
                 (None, None) => continue,
                 (None, Some(kept)) => (kept.denied_ns, FIRST_NS),
@@ -230,6 +239,7 @@ impl Denials {
                 sent_ns,
                 answered_ns,
                 denied_ns,
+                denied_by_it_ns,
                 renewed_ns,
                 is_renewed: Switch::new(false),
             });
@@ -307,6 +317,18 @@ mod tests {
         assert!(denials.find(&one, SENT_NS).is_none() && denials.find(&other, SENT_NS).is_some());
         denials.forget(&other[0].key);
         assert!(denials.find(&other, SENT_NS).is_none());
+    }
+
+    /// One denied user took places from all users, because each batch has the limit of all.
+    #[test]
+    fn only_the_bucket_that_denied_counts_as_denied() {
+        let denials = Denials::new(0);
+        let [denied, other, of_all] = ["denied", "other", "all"].map(member);
+        let batch = |user: &StoreMember| [user.clone(), of_all.clone()];
+        keep(&denials, &batch(&denied), &[UNIX_NS; 2]);
+        assert!(denials.marks(&batch(&denied), SENT_NS).1);
+        assert!(!denials.marks(&batch(&other), SENT_NS).1);
+        assert!(denials.find(&batch(&denied), SENT_NS).is_some(), "the denial is kept");
     }
 
     /// Members of a cluster were decided by the clocks of their servers.
