@@ -267,8 +267,8 @@ impl<'b> BatchWait<'b> {
             && left_ns > 0
             && let Some(at) = members.iter().position(|member| self.turn.is_of_another(member))
         {
-            drop(taken);
             self.lacks = Some(others[at]);
+            self.taken = Some((taken, others));
             return Ok(Next::Sleep(PermitTurn::PATIENCE.min(Duration::from_nanos(left_ns))));
         }
         // The attempt that refuses the caller counts as a denial.

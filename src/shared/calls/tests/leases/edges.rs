@@ -183,8 +183,12 @@ fn fast_paths_refuse_as_general_ones_do() {
     }
     assert_eq!(here(&all, all.check("a", 0)).unwrap().remaining(), Some(8));
     assert!(block_on(all.spend("b", 20)).unwrap().allowed());
-    assert!(!block_on(all.spend("b", 3)).unwrap().allowed());
-    assert!(!here(&all, all.spend("b", 3)).unwrap().allowed(), "kept");
+    // A denial is kept for 2 ms until a call asks again, and this thread may stand still for longer.
+    let is_kept = (0..1_000).any(|_| {
+        assert!(!block_on(all.spend("b", 3)).unwrap().allowed());
+        all.spend_here("b", 3).is_some_and(|kept| !kept.allowed())
+    });
+    assert!(is_kept);
     limiter.set_enabled(false);
     assert_eq!(here(&all, all.spend("a", 3)).unwrap().remaining(), None);
     assert!(
