@@ -175,8 +175,8 @@ impl BuiltIn for Concurrency {
         false
     }
 
-    #[cfg(feature = "http")]
     /// A caller whose call was allowed has the permit that is out, and brings it back before its next call.
+    #[cfg(feature = "http")]
     fn next_unit_ns(&self, _decision: &Decision) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! A layer whose requests wait: against a provider with limits of its own, and callers that go away.
+//! A layer whose requests wait, in front of a provider that has limits as well, and with callers that give up.
 #![cfg(feature = "tower")]
 
 use std::collections::BTreeMap;

@@ -40,8 +40,8 @@ async fn permissive_layer_waits_and_denies_nothing() {
     assert_eq!((of(StatusCode::OK), of(StatusCode::ACCEPTED)), (11, 1), "{statuses:?}");
 }
 
-/// Sends a request that waits for a limit with places and is counted by a window, too; a reload may come meanwhile. `made` changes
-/// both rules, the handler settles both by `actual`. Returns what is left of both.
+/// Sends a request under two rules, of a limit with places and of a window, which waits. A reload may come while it waits. `made`
+/// changes both rules, and the handler settles both by `actual`. Returns the units that both limits have left.
 async fn over_a_reload(
     is_reloaded: bool,
     made: impl Fn(Rule) -> Rule,

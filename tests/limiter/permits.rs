@@ -1,4 +1,4 @@
-//! Permits: what is in flight, alone and in batches, and where they meet reloads, sweeps, the cap, blocks and the rest.
+//! Permits, alone and in batches, beside reloads, sweeps, the cap, and blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;

@@ -28,12 +28,12 @@ struct Out {
     lifts: u64,
 }
 
-/// What callers hold of limits of permits.
+/// The permits that callers hold.
 #[derive(Default)]
 pub(crate) struct Permits {
     handles: BTreeMap<usize, ConcurrencyLimit>,
     held: Vec<(Permit, Call, Option<Claim>, Option<u64>)>,
-    /// What is out, by numbers.
+    /// The permits that are out, by the numbers that they got here.
     out: BTreeMap<u64, Out>,
     taken: u64,
     /// How often the limit of an id was lifted.
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Compares what is in flight of an id, and of its limit.
+    /// Compares the numbers of permits that are out, of an id and of its limit.
     pub(crate) fn check_in_flight(&self, key: Key) -> Result<(), String> {
         let Some(handle) = self.permits.handle(key.0) else { return Ok(()) };
         let applies = self.oracle.terms.rule(key.0, key.1, self.now()).is_some();

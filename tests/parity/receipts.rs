@@ -9,7 +9,7 @@ use super::oracle::Answer;
 use super::run::{Checks, Machine};
 use super::spec::RATES;
 
-/// A receipt of a batch, and what the oracle holds for each member.
+/// A receipt of a batch, and the oracle's claim of each member.
 pub(crate) struct BatchReceipt {
     receipt: Receipt,
     members: Vec<(Call, Option<Claim>)>,
@@ -62,7 +62,7 @@ impl Machine {
         for (&(call, mode), claim) in calls.iter().zip(&claims) {
             let is_charged = match (self.checks, mode) {
                 (Checks::All, _) => claim.is_some_and(|claim| claim.charge.is_some()),
-                // What a full table has charged is not known of a member that only spends.
+                // The oracle does not know whether a full table has charged a member that only spends.
                 (_, mode) => mode == MemberMode::CheckAndSpend,
             };
             self.note_spend(call, is_charged && self.oracle.enabled);

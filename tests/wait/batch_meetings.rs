@@ -205,7 +205,7 @@ fn batch_of_ids_in_one_shared_bucket() {
     }
 }
 
-/// The units of places are in the file, and stay charged. What the caller holds belongs to the limiter before.
+/// A snapshot has the units of places as charged. A reservation from before the restore does not return them to the new limiter.
 #[cfg(feature = "snapshot")]
 #[test]
 fn restored_buckets_keep_the_places_charged() {

@@ -263,7 +263,7 @@ fn permit_is_not_idle_beside_places() {
     }
 }
 
-/// A permit of an address in a network, which has a limit of its own, wakes those that wait for it.
+/// An address is in a network that has an override. A permit of the address that comes back wakes the callers that wait for it.
 #[cfg(feature = "yaml")]
 #[test]
 fn permits_of_a_network_wake_callers() {

@@ -73,8 +73,8 @@ struct Written {
     /// The eviction time floor: the latest time of a sweep that may have dropped a cell.
     floor_ns: AtomicU64,
     reservations: Reservations,
-    /// The positions at which the next step of a sweep begins, and that of a call's sweep; the number of places of searches.
-    cursors: [AtomicU64; 3],
+    /// The positions at which the next sweeps begin.
+    cursors: sweep::Cursors,
     counts: Counts,
 }
 
@@ -243,7 +243,7 @@ impl Table {
             written: Written {
                 floor_ns: AtomicU64::new(0),
                 reservations: Reservations::new(max_keys),
-                cursors: std::array::from_fn(|_| AtomicU64::new(0)),
+                cursors: sweep::Cursors::default(),
                 counts: Counts::default(),
             },
             _alive: epoch::Alive::default(),

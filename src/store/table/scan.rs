@@ -145,9 +145,9 @@ fn moving<'g>(
         Lookup::Live(slot, word) | Lookup::Moved(slot, word) => Some((slot, word)),
     };
     arrived().or_else(|| {
-        // The pointer is the same, so the migration is still under way. During a migration no sweep
-        // drops a cell of the successor. So `arrived` has not found the key because its word had not
-        // arrived yet, and the word in the old segment counts.
+        // The pointer is the same, so the migration is still under way, and no sweep has dropped a
+        // cell of the successor. So the word has not arrived yet, or a sweep has dropped the cell of
+        // the old segment since: its bucket was full. Either way the word in the old segment is right.
         if fault::active(Fault::OldWordUnchecked) || shard.view(guard).is_same(view) {
             coverage::hit(Race::ScannedMoving);
             return Some(met);

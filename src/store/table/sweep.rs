@@ -25,8 +25,8 @@ const SLOTS_PER_PART: usize = 64;
 /// A long step frees memory each time it has passed this number of slots.
 const FREE_EVERY_SLOTS: usize = 4096;
 
-/// The slots that a search looks at in each place. A shard that has just moved has no full cells, so there are several places.
-const LOOKS_AT_PLACE: usize = 512;
+/// The slots that a search sweeps at each position. A shard that has just migrated has no full cells, so there are several positions.
+const LOOKS_AT_POSITION: usize = 512;
 
 /// Whether a step also drops cells that were never charged. A caller that was denied at the last
 /// moment leaves such a cell, and a caller that is about to charge one begins again if it is
@@ -44,6 +44,15 @@ struct Cursor {
     slot: usize,
 }
 
+/// The positions at which the next sweeps begin. Calls have their own, so that each pass of the sweeper looks at all shards.
+#[derive(Default)]
+pub(super) struct Cursors {
+    of_sweeper: AtomicU64,
+    of_calls: AtomicU64,
+    /// The number of positions that searches have looked at.
+    searched: AtomicU64,
+}
+
 impl Cursor {
     fn from_bits(bits: u64) -> Cursor {
         Cursor { shard: (bits >> 32) as usize, slot: bits as u32 as usize }
@@ -54,11 +63,11 @@ impl Cursor {
     }
 }
 
-/// What a call's sweep would look at. Beyond the last shard it goes on with the first one, up to where it began.
+/// The position of a look at the slots that a call would sweep. After the last shard it continues at the first one, and ends at `from`.
 struct Look {
     from: Cursor,
     at: Cursor,
-    /// The number of slots that the sweep would have migrated of the shard.
+    /// The number of the shard's slots that the sweep would have migrated before.
     migrated: usize,
 }
 
@@ -75,7 +84,7 @@ impl Table {
     /// Sweeps about `slots` slots from the cursor on, drops full cells, and frees memory.
     pub(crate) fn sweep(&self, slots: usize, now_ns: u64, rules: &impl Rules) -> Swept {
         self.memory().free_large_piece();
-        let cursor = self.cursor(Uncharged::Evict);
+        let cursor = &self.written.cursors.of_sweeper;
         let swept = self.sweep_step(cursor, slots, now_ns, rules, Uncharged::Evict);
         // Without traffic, no call frees the retired segments.
         if self.memory().retired_count() > 0 {
@@ -94,39 +103,39 @@ impl Table {
         if !rules.may_sweep_at(now_ns) {
             return 0;
         }
-        let cursor = self.cursor(Uncharged::Keep);
+        let cursor = &self.written.cursors.of_calls;
         self.sweep_step(cursor, slots, now_ns, rules, Uncharged::Keep).looked_at
     }
 
-    /// Sweeps up to [`LOOKS_OF_SEARCH`] slots for a call that has found no room in the next ones, at some places of the table, until
-    /// `reserve` finds a place.
+    /// Sweeps up to [`LOOKS_OF_SEARCH`] slots, at several positions of the table, until `reserve` returns a value. A call does so that
+    /// has found no room by its own sweep.
     pub(super) fn search_for_room<T>(
         &self,
         now_ns: u64,
         rules: &impl Rules,
         reserve: impl Fn() -> Option<T>,
     ) -> Option<T> {
-        for _ in 0..LOOKS_OF_SEARCH / LOOKS_AT_PLACE {
+        for _ in 0..LOOKS_OF_SEARCH / LOOKS_AT_POSITION {
             if !rules.may_sweep_at(now_ns) {
                 return None;
             }
-            let at = AtomicU64::new(self.place_of_search().bits());
-            let swept = self.sweep_step(&at, LOOKS_AT_PLACE, now_ns, rules, Uncharged::Keep);
+            let at = AtomicU64::new(self.position_of_search().bits());
+            let swept = self.sweep_step(&at, LOOKS_AT_POSITION, now_ns, rules, Uncharged::Keep);
             let reserved = reserve();
             // Fewer: these were all slots.
-            if reserved.is_some() || swept.looked_at < LOOKS_AT_PLACE {
+            if reserved.is_some() || swept.looked_at < LOOKS_AT_POSITION {
                 return reserved;
             }
         }
         None
     }
 
-    /// Returns the next place at which a search looks. Multiples of the golden ratio, less their whole parts, are spread evenly, so
-    /// that searches come to all parts of the table, whatever the sizes of the segments are.
-    fn place_of_search(&self) -> Cursor {
+    /// Returns the next position of a search. The fractional parts of multiples of the golden ratio are spread evenly, so searches come
+    /// to all parts of the table, also if its segments differ in size.
+    fn position_of_search(&self) -> Cursor {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         // Relaxed: only a position.
-        let number = self.written.cursors[2].fetch_add(1, Ordering::Relaxed);
+        let number = self.written.cursors.searched.fetch_add(1, Ordering::Relaxed);
         let part_of = |fraction: u64, of: usize| {
             let product = u128::from(fraction) * of as u128;
             ((product >> 64) as usize, product as u64)
@@ -135,11 +144,6 @@ impl Table {
         let guard = pin();
         let slots = self.shards[shard].view(&guard).newest().map_or(0, Segment::slots);
         Cursor { shard, slot: part_of(fraction, slots).0 }
-    }
-
-    /// Returns the position of the sweeps, or of those of calls. Each has its own, so that a pass of the sweeper looks at all shards.
-    fn cursor(&self, uncharged: Uncharged) -> &AtomicU64 {
-        &self.written.cursors[usize::from(uncharged == Uncharged::Keep)]
     }
 
     /// Migrates a chunk for a call, and near the cap drops its full cells first.
@@ -290,7 +294,7 @@ impl Table {
         let at_ns = now_ns.max(self.floor_ns());
         let mut next = NextRoom::new(&self.written.reservations, tag)?;
         // Relaxed: only a position.
-        let from = Cursor::from_bits(self.cursor(Uncharged::Keep).load(Ordering::Relaxed));
+        let from = Cursor::from_bits(self.written.cursors.of_calls.load(Ordering::Relaxed));
         let mut look = Look { from, at: from, migrated: 0 };
         let near = if self.written.reservations.is_nearly_full(tag) { LOOKS_NEAR_CAP } else { 0 };
         for step in [near, LOOKS_AT_CAP] {

@@ -334,7 +334,9 @@ fn least_rights_of_the_guide_suffice() {
 
 /// Whether a store is ready within a time, whether it is connected, and its last error.
 fn ready(url: &str, within_ms: u64) -> (Result<(), String>, bool, Option<String>) {
-    let store = crate::shared::Store::connect(&options_of(url)).unwrap();
+    // A busy machine needs more than the default of 10 ms now and then.
+    let options = options_of(url).answer_timeout(Duration::from_secs(2)).unwrap();
+    let store = crate::shared::Store::connect(&options).unwrap();
     let ready = block_on(store.ready(Duration::from_millis(within_ms)));
     (ready.map_err(|error| error.to_string()), store.is_connected(), store.last_error())
 }
@@ -345,9 +347,7 @@ fn a_start_finds_what_is_wrong() {
         let server =
             Server::start_with(binary, &["--user", "reader", "on", ">secret", "+get", "~*"]);
         let (is_ready, is_connected, last) = ready(&server.url(""), 5_000);
-        assert_eq!((is_ready, is_connected), (Ok(()), true));
-        // On a busy machine an answer before the one in time may have come late.
-        assert!(last.as_ref().is_none_or(|last| last.contains("too late")), "{last:?}");
+        assert_eq!((is_ready, is_connected, last), (Ok(()), true, None));
         // It is connected, and its answer is no.
         let (refused, is_connected, last) = ready(&server.url("reader:secret@"), 300);
         let refused = refused.unwrap_err();
