@@ -358,10 +358,11 @@ fn newer_waiter_leaves_the_permit_to_the_woken() {
     for engine in ENGINES {
         for is_retry in [false, true] {
             let (limiter, world) = limits_of(engine, 2);
-            let at_once = limiter.concurrency("AtOnce").unwrap();
+            let (rate, at_once) =
+                (limiter.limit("Rate").unwrap(), limiter.concurrency("AtOnce").unwrap());
             let members = [at_once.member("id").cost(2)];
             let batch = limiter.batch(&members);
-            let single = [at_once.member("id")];
+            let single = [rate.member("id"), at_once.member("id")];
             let single = limiter.batch(&single);
             let wait = |batch| -> Waits<'_> {
                 let batch: &Batch<'_> = batch;
@@ -378,6 +379,9 @@ fn newer_waiter_leaves_the_permit_to_the_woken() {
             let [mut second, mut third] = [&single, &single].map(wait);
             let is_pending = second.poll().is_pending() && third.poll().is_pending();
             assert!(is_pending, "{engine:?} {is_retry}: they took the permits of the first");
+            // They keep their places of the other limit meanwhile.
+            let left = rate.check("id", 0).unwrap().remaining();
+            assert_eq!(left, Some(if is_retry { 100 } else { 98 }), "{engine:?} {is_retry}");
             let Poll::Ready(Ok(of_first)) = first.poll() else { panic!("{engine:?} {is_retry}") };
             drop(of_first);
             // Both permits came back at once. The one that is woken passes the wake on.

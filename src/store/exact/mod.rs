@@ -28,8 +28,10 @@ pub(crate) struct Exact {
     hash_keys: HashKeys,
     /// See [`Store::floor_ns`](crate::store::Store::floor_ns).
     floor_ns: AtomicU64,
-    /// The shelf that the next step of a sweep begins with.
-    next: AtomicU64,
+    /// The shelf that the sweeper's next step begins with.
+    next_of_sweeper: AtomicU64,
+    /// The shelf that the next sweep of a call begins with, so that each pass of the sweeper looks at all shelves.
+    next_of_calls: AtomicU64,
     dropped: Figure,
     reservations: Reservations,
 }
@@ -56,7 +58,8 @@ impl Exact {
             generations: std::array::from_fn(|_| AtomicU64::new(0)),
             hash_keys,
             floor_ns: AtomicU64::new(0),
-            next: AtomicU64::new(0),
+            next_of_sweeper: AtomicU64::new(0),
+            next_of_calls: AtomicU64::new(0),
             dropped: Figure::new(0),
             reservations: Reservations::new(max_keys),
         }
@@ -305,38 +308,42 @@ impl Exact {
 
     /// Sweeps whole shelves until it has looked at `cells` cells or reached the last shelf.
     pub(crate) fn sweep(&self, cells: usize, now_ns: u64, rules: &impl Rules) -> Swept {
+        let mut swept = Swept::default();
+        while swept.looked_at < cells.max(1) && !swept.finished {
+            self.sweep_shelf(&self.next_of_sweeper, now_ns, rules, &mut swept);
+        }
+        swept
+    }
+
+    /// Sweeps the next shelf.
+    fn sweep_shelf(&self, next: &AtomicU64, now_ns: u64, rules: &impl Rules, swept: &mut Swept) {
         // Relaxed: the shard's lock publishes it, see `floor_ns`. Raised before the first cell is dropped.
         let floor_ns = self.floor_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns);
-        let mut swept = Swept::default();
-        while swept.looked_at < cells.max(1) {
-            // Relaxed: two sweeps at once share a pass; each shelf has its own locks.
-            let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
-            let generation = &self.generations[at];
-            swept.looked_at += self.shelves[at].retain(|key, tagged| {
-                let word = tagged.cell.load();
-                if word != 0 {
-                    // A cell of another generation stays: by its own limit it may not be full. The tag does not have
-                    // all bits of the generation.
-                    let id = CellKey::Id(key.as_ref().id);
-                    let is_own = tagged.tag.is_of_generation(rules.generation())
-                        && !is_newer(generation, rules)
-                        || fault::active(Fault::SweepByOldLimits);
-                    if !is_own || rules.owed(id, tagged.tag, word, floor_ns).is_some() {
-                        return true;
-                    }
+        // Relaxed: two sweeps at once share a pass; each shelf has its own locks.
+        let at = next.fetch_add(1, Ordering::Relaxed) as usize % SHELVES;
+        let generation = &self.generations[at];
+        let mut dropped = 0;
+        swept.looked_at += self.shelves[at].retain(|key, tagged| {
+            let word = tagged.cell.load();
+            if word != 0 {
+                // A cell of another generation stays: by its own limit it may not be full. The tag does not have all
+                // bits of the generation.
+                let id = CellKey::Id(key.as_ref().id);
+                let is_own = tagged.tag.is_of_generation(rules.generation())
+                    && !is_newer(generation, rules)
+                    || fault::active(Fault::SweepByOldLimits);
+                if !is_own || rules.owed(id, tagged.tag, word, floor_ns).is_some() {
+                    return true;
                 }
-                swept.dropped += 1;
-                self.reservations.release(tagged.tag);
-                false
-            });
-            if at == SHELVES - 1 {
-                swept.finished = true;
-                break;
             }
-        }
+            dropped += 1;
+            self.reservations.release(tagged.tag);
+            false
+        });
+        swept.dropped += dropped;
+        swept.finished |= at == SHELVES - 1;
         // Relaxed: a figure for people.
-        self.dropped.fetch_add(swept.dropped as u64, Ordering::Relaxed);
-        swept
+        self.dropped.fetch_add(dropped as u64, Ordering::Relaxed);
     }
 
     /// Drops full cells of the next shelves when the table is full, but only once in a while: it looks at whole
@@ -348,8 +355,11 @@ impl Exact {
         reserve: impl Fn() -> Option<T>,
     ) -> Option<T> {
         const MIN_CELLS: usize = 1024;
-        if rules.may_sweep_at(now_ns) {
-            self.sweep(MIN_CELLS, now_ns, rules);
+        let mut swept = Swept::default();
+        for _ in 0..SHELVES {
+            if swept.looked_at < MIN_CELLS && rules.may_sweep_at(now_ns) {
+                self.sweep_shelf(&self.next_of_calls, now_ns, rules, &mut swept);
+            }
         }
         reserve()
     }
@@ -365,23 +375,28 @@ impl Exact {
             return None;
         }
         let at_ns = now_ns.max(self.floor_ns());
-        // Relaxed: only a position, as in `sweep`.
-        let next = self.next.load(Ordering::Relaxed) as usize;
+        // Relaxed: only a position, as in `sweep_shelf`.
+        let next = self.next_of_calls.load(Ordering::Relaxed) as usize;
         let mut room = NextRoom::new(&self.reservations, tag)?;
         let mut looks = 0;
-        for at in next % SHELVES..SHELVES {
+        for nth in 0..SHELVES {
             if looks >= LOOKS_AT_CAP || room.is_now() {
                 break;
             }
-            looks += self.shelves[at].look_at(LOOKS_AT_CAP - looks, |key, tagged| {
-                if !tagged.tag.is_of_generation(rules.generation()) {
-                    return;
-                }
-                room.add(tagged.tag, || match tagged.cell.load() {
-                    0 => Some(0),
-                    word => rules.full_in_ns(CellKey::Id(key.as_ref().id), tagged.tag, word, at_ns),
-                });
-            });
+            looks += self.shelves[(next + nth) % SHELVES].look_at(
+                LOOKS_AT_CAP - looks,
+                |key, tagged| {
+                    if !tagged.tag.is_of_generation(rules.generation()) {
+                        return;
+                    }
+                    room.add(tagged.tag, || match tagged.cell.load() {
+                        0 => Some(0),
+                        word => {
+                            rules.full_in_ns(CellKey::Id(key.as_ref().id), tagged.tag, word, at_ns)
+                        }
+                    });
+                },
+            );
         }
         // Calls sweep a full table once in a while only.
         let due_in_ns = self.reservations.searches.due_in_ns(now_ns);

@@ -67,17 +67,8 @@ impl Cursor {
 struct Look {
     from: Cursor,
     at: Cursor,
-    /// The number of the shard's slots that the sweep would have migrated before.
+    /// The number of slots of the shard's old segment that the sweep would have migrated before.
     migrated: usize,
-}
-
-impl Look {
-    /// Goes on with the next of `shards` shards, or ends if it has come to where it began.
-    fn go_on(&mut self, shards: usize) {
-        let is_last = self.at.shard >= shards + self.from.shard;
-        let shard = if is_last { 2 * shards } else { self.at.shard + 1 };
-        (self.at, self.migrated) = (Cursor { shard, slot: 0 }, 0);
-    }
 }
 
 impl Table {
@@ -257,7 +248,7 @@ impl Table {
             swept.dropped +=
                 self.sweep_and_migrate(&guard, (shard, view), floor_ns, rules, uncharged);
             swept.looked_at += CHUNK;
-            return uncharged == Uncharged::Keep && !shard.view(&guard).is_migrating();
+            return false;
         }
         if segment.generation() < rules.generation() && !fault::active(Fault::SweepByOldLimits) {
             // A cell that is full by the old limit need not be full by the new one.
@@ -335,21 +326,15 @@ impl Table {
                 }
             }
         };
-        // A sweep migrates a shard first, and goes on with the next one.
+        // A sweep migrates a shard first.
         if let Some(old) = view.old().filter(|it| is_now(it) && !is_last) {
             // Relaxed: only a position.
             let at = look.migrated.max(old.header().frontier.load(Ordering::Relaxed) as usize);
-            let to = (at + CHUNK).min(old.slots());
-            add(old, at..to);
-            look.migrated = to;
-            if to == old.slots() {
-                if look.at.shard == look.from.shard {
-                    // It has not looked at the first shard's newest segment.
-                    look.from.slot = usize::MAX;
-                }
-                look.go_on(shards);
+            if at < old.slots() {
+                look.migrated = (at + CHUNK).min(old.slots());
+                add(old, at..look.migrated);
+                return CHUNK;
             }
-            return CHUNK;
         }
         let segment = view.newest().filter(is_now);
         let slots = segment.map_or(0, Segment::slots);
@@ -363,7 +348,9 @@ impl Table {
         if look.at.slot < end {
             return looked_at;
         }
-        look.go_on(shards);
+        // Beyond all shards once more: the look has come to where it began.
+        let shard = if is_last { 2 * shards } else { look.at.shard + 1 };
+        (look.at, look.migrated) = (Cursor { shard, slot: 0 }, 0);
         looked_at + 1
     }
 
