@@ -232,12 +232,33 @@ impl AskedBatch {
             end_outage(&first.handle);
         }
         match self.figures(&found) {
-            Ok(decision) => Ok(self.finished(decision, Some(found))),
+            Ok(decision) => {
+                let decision = self.taken_instead(&decision).unwrap_or(decision);
+                Ok(self.finished(decision, Some(found)))
+            }
             Err(error) => {
                 self.store.count_unknown_text(&error);
                 Err(self.failed(error))
             }
         }
+    }
+
+    /// Takes the units of the one member that the store has denied from a lease of this node. Of calls that are sent together
+    /// one gets a lease, and the store may have none left for the others.
+    fn taken_instead(&mut self, denial: &Decision) -> Option<Decision> {
+        let [(_, leased)] = &*self.leased else { return None };
+        let [StoreMember { mode: SharedMode::CheckAndSpend, cost, .. }] = &*self.members else {
+            return None;
+        };
+        if denial.allowed() || denial.blocked() {
+            return None;
+        }
+        let (decision, taken) = leased.take_instead(*cost)?;
+        let mut member = self.shared.pop()?;
+        self.claims.add(member.position, taken);
+        (member.decision, member.is_leased) = (decision, true);
+        self.locals.push(member);
+        Some(self.strictest_of(std::iter::empty()))
     }
 
     /// Counts a batch that is not decided.

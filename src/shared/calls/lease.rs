@@ -2,6 +2,7 @@
 
 use crate::algorithm::factor::Factor;
 use crate::core::view::LimitsView;
+use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::limiter::batch::Prepared;
 use crate::limiter::batch::prepared::Trial;
@@ -12,7 +13,7 @@ use crate::shared::protocol::decide::DecidedMember;
 use crate::shared::protocol::lease::{LeaseEnd, LeaseRequest};
 use crate::shared::protocol::leases::{Asking, LeaseOutcome, LeasedBucket, Leases};
 use crate::shared::protocol::{Found, SharedMode, StoreMember};
-use crate::store::key::{Key, KeyRef};
+use crate::store::key::{Key, KeyRef, LimitTag};
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
@@ -170,18 +171,45 @@ impl LeasedMember {
         asking.is_some_and(|asking| asking.request.end.is_none_or(|end| end.unspent == 0))
     }
 
+    /// Takes the units of a denied call from a lease that another call has got since.
+    pub(super) fn take_instead(&self, cost: u64) -> Option<(Decision, TakenFromLease)> {
+        let inner = &*self.handle.limiter.inner;
+        let (leases, now_ns) = (inner.leases()?, inner.clock.now_ns());
+        inner.with_view(|view| {
+            let Some(tag) = self.tag(view, now_ns) else { return Ok(None) };
+            let key = leases.words.key(view, self.key.as_ref(), tag);
+            let spent = leases.words.spend(view, &key, (cost, true), now_ns)?;
+            Ok(spent.map(|(left, until_ns)| {
+                let taken = TakenFromLease {
+                    handle: self.handle.clone(),
+                    key: self.key.clone(),
+                    generation: view.generation.number,
+                    tag,
+                    limit: self.limit.clone(),
+                    ends_ns: view.generation.limits.end_ns(tag),
+                    until_ns,
+                    units: cost,
+                };
+                (allowed(&self.limit, left), taken)
+            }))
+        })
+    }
+
+    /// Returns the tag of the limit that the call was made under; `None` if another one applies by now.
+    fn tag(&self, view: LimitsView<'_>, now_ns: u64) -> Option<LimitTag> {
+        let key = self.key.as_ref();
+        let entry = view.generation.limits.entry(key.limit);
+        let (limit, tag) = entry.limit_for(key.id, view.limits_ns(now_ns))?;
+        (*limit == self.limit && entry.sharing().lease().is_some()).then_some(tag)
+    }
+
     fn record(&self, asking: Option<Asking>, outcome: LeaseOutcome) {
         let inner = &*self.handle.limiter.inner;
         let (Some(leases), Some(asking)) = (inner.leases(), asking) else { return };
         let now_ns = inner.clock.now_ns();
         inner.with_view(|view| {
-            let key = self.key.as_ref();
-            let entry = view.generation.limits.entry(key.limit);
-            let applies = entry.limit_for(key.id, view.limits_ns(now_ns));
-            // Its words are of the limit that the call was made under.
-            let is_same = |limit: &Limit| *limit == self.limit && entry.sharing().lease().is_some();
-            let applies = applies.filter(|(limit, _)| is_same(limit));
-            let key = applies.map(|(_, tag)| leases.words.key(view, key, tag));
+            let tag = self.tag(view, now_ns);
+            let key = tag.map(|tag| leases.words.key(view, self.key.as_ref(), tag));
             leases.end(key.map(|key| (view, key)), &self.name, &asking, outcome, now_ns);
             Ok(())
         });

@@ -8,6 +8,7 @@ mod kept;
 mod known;
 mod late;
 mod leases;
+mod one_bucket;
 mod overload;
 mod owed;
 mod places;
@@ -274,6 +275,12 @@ fn now<T>(call: impl Future<Output = T>) -> T {
 
 fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The answer of a call that has it.
+fn answered<T>(call: Pin<&mut impl Future<Output = T>>) -> T {
+    let Poll::Ready(answer) = poll(call) else { panic!("answered") };
+    answer
 }
 
 impl Node {

@@ -218,6 +218,31 @@ fn leases_of_denied_batches_show_their_units() {
     assert_eq!(now(node.all.check("a", 0)).unwrap().remaining(), Some(8));
 }
 
+/// Calls that are sent together share the lease that one of them gets, and can give its units back.
+#[test]
+fn units_taken_after_a_denial_come_back() {
+    let leased = LimitOptions::default().shared(Shared::Leased).on_error(OnError::Deny);
+    let node = node_with(limits_of((100, 64), leased));
+    assert!(node.is_allowed(1));
+    node.hand.advance(MS);
+    let members = [node.own.member("a").into(), node.all.member("a")];
+    let batch = node.limiter.shared_batch(&members);
+    let begin = |_| match batch.begin(SharedCall::SPEND.keeping()).unwrap() {
+        Begun::Asks(asked) => Box::pin(asked.ask()),
+        Begun::Decided(_) | Begun::Local => panic!("the store has to be asked"),
+    };
+    let mut calls: Vec<_> = (0..80).map(begin).collect();
+    assert!(calls.iter_mut().all(|call| poll(call.as_mut()).is_pending()));
+    node.store.run_all();
+    let decided = calls.iter_mut().map(|call| answered(call.as_mut()).unwrap().unwrap());
+    let decided: Vec<DecidedBatch> = decided.collect();
+    assert_eq!(decided.iter().filter(|it| it.decision.allowed()).count(), 63);
+    assert_eq!(node.left(), (Some(100 - 63), Some(0)));
+    node.give_back(decided.iter().flat_map(|it| &it.members).filter_map(|it| it.charge.as_ref()));
+    node.answer(node.limiter.give_leases_back()).unwrap();
+    assert_eq!(node.left(), (Some(100), Some(63)));
+}
+
 /// A lease that a denied batch would have given up is the node's again.
 #[test]
 fn denied_batches_show_the_lease_they_leave() {

@@ -75,6 +75,21 @@ fn leases_without_a_word_meet_a_place() {
     }
 }
 
+/// Of calls that are sent together one gets a lease. The others take its units when the store has none left for them.
+#[test]
+fn calls_together_share_the_lease() {
+    let node = node_with(leased_limits(20));
+    assert!(node.is_allowed(1));
+    node.hand.advance(MS);
+    let mut calls: Vec<_> = (0..30).map(|_| Box::pin(node.all.spend("a", 1))).collect();
+    assert!(calls.iter_mut().all(|call| poll(call.as_mut()).is_pending()));
+    node.store.run_all();
+    let decisions = calls.iter_mut().map(|call| answered(call.as_mut()).unwrap());
+    assert_eq!(decisions.filter(Decision::allowed).count(), 19);
+    assert_eq!(node.counts()[1], (20, 11));
+    assert_eq!(node.left().1, Some(0));
+}
+
 #[test]
 fn checks_count_leases_without_a_word() {
     let node = leasing(1);

@@ -1,6 +1,6 @@
 //! Nodes with two versions of a limit on one store, while a roll-out goes on, and is rolled back.
 
-use super::simulation::beyond_one_bucket;
+use super::one_bucket::beyond_one_bucket;
 use super::*;
 use crate::full_size::full_size;
 use crate::random::Random;

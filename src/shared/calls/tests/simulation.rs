@@ -3,7 +3,9 @@
 //! store denied it or did not answer: that is a charge, and a return (docs/guarantees.md). The bucket may have been full in between.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::one_bucket::beyond_one_bucket;
 use super::*;
 use crate::clock::ManualClock;
 use crate::random::Random;
@@ -27,6 +29,8 @@ struct World {
     late: Vec<(u64, Arc<[StoreMember]>)>,
     /// The buckets of the last call.
     asked: Vec<Box<str>>,
+    /// Whether the store has denied the last call.
+    denied: Arc<AtomicBool>,
     /// The charges and the returns of each bucket, by the store's time.
     uses: HashMap<Box<str>, Uses>,
     seen: BTreeMap<&'static str, u64>,
@@ -127,6 +131,7 @@ struct Sent {
     answered_ns: u64,
     gives_up_ns: u64,
     found: Option<Result<Found, Error>>,
+    denied: Arc<AtomicBool>,
 }
 
 impl Future for Sent {
@@ -140,6 +145,8 @@ impl Future for Sent {
             self.found = Some(world.charge(&self.members));
         }
         if let Some(found) = self.found.as_ref().filter(|_| now_ns >= self.answered_ns) {
+            let is_denied = found.as_ref().is_ok_and(|found| found.denied.is_some());
+            self.denied.store(is_denied, Ordering::Relaxed);
             return Poll::Ready(found.clone());
         }
         if now_ns < self.gives_up_ns {
@@ -164,6 +171,8 @@ impl Drop for Sent {
 impl SharedStore for Wire {
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         let mut world = self.world.lock();
+        let denied = Arc::<AtomicBool>::default();
+        world.denied = denied.clone();
         world.asked = members.iter().map(|member| member.key.clone()).collect();
         let ends = |member: &StoreMember| {
             member.lease.is_some_and(|LeaseRequest { end, .. }| end.is_some())
@@ -183,6 +192,7 @@ impl SharedStore for Wire {
             answered_ns: arrives_ns + back_ns,
             gives_up_ns: now_ns + 50 * MS,
             found: None,
+            denied,
         })
     }
 
@@ -207,6 +217,8 @@ type Spend = Pin<Box<dyn Future<Output = Result<crate::Decision, Error>>>>;
 struct Waiting {
     spend: Spend,
     from_leases: Vec<(u64, &'static str, u64)>,
+    /// The buckets and the cost, and whether the store has denied the call.
+    asked: (Vec<&'static str>, u64, Arc<AtomicBool>),
 }
 
 struct SimulatedNode {
@@ -283,7 +295,11 @@ impl SimulatedNode {
             }
             return;
         }
-        self.wire.world.lock().asked.clear();
+        {
+            let mut world = self.wire.world.lock();
+            world.asked.clear();
+            world.denied = Arc::default();
+        }
         let (limiter, bucket, owned) = (self.limiter.clone(), self.bucket.clone(), keys.to_vec());
         let mut spend: Spend = Box::pin(async move {
             let members: Vec<_> = owned.iter().map(|key| bucket.member(*key).cost(cost)).collect();
@@ -294,8 +310,9 @@ impl SimulatedNode {
         let is_asked = |key: &str| world.asked.iter().any(|asked| **asked == *self.name(key));
         let from_leases = keys.iter().filter(|key| !is_asked(key));
         let from_leases = from_leases.map(|key| (world.now_ns(), *key, cost)).collect();
+        let asked = (keys.to_vec(), cost, world.denied.clone());
         drop(world);
-        let mut waiting = Waiting { spend, from_leases };
+        let mut waiting = Waiting { spend, from_leases, asked };
         match polled {
             Poll::Ready(decision) => self.done(&mut waiting, decision),
             Poll::Pending => self.waiting.push(waiting),
@@ -312,6 +329,13 @@ impl SimulatedNode {
             } else {
                 world.returned(&self.name(key), at_ns, cost);
             }
+        }
+        // A call that the store has denied took the units of a lease that another call has got meanwhile.
+        let (keys, cost, denied) = &waiting.asked;
+        if let ([key], true) = (&**keys, is_allowed && denied.load(Ordering::Relaxed)) {
+            let now_ns = world.now_ns();
+            world.used(&self.name(key), now_ns, *cost);
+            world.see("units of denied calls from leases", *cost);
         }
     }
 
@@ -347,6 +371,7 @@ fn simulate(
         is_guarded,
         late: Vec::new(),
         asked: Vec::new(),
+        denied: Arc::default(),
         uses: HashMap::new(),
         seen: BTreeMap::from([("units", 0)]),
     }));
@@ -423,37 +448,6 @@ fn simulate(
     (world.seen.clone(), violations)
 }
 
-/// Replays charges and returns, of one time in any order, on one local bucket; returns how many charges do not fit.
-pub(super) fn beyond_one_bucket(
-    limit: &Limit,
-    charges: &[(u64, u64)],
-    returns: &[(u64, u64)],
-) -> usize {
-    let (mut charges, mut returns) = (charges.to_vec(), returns.to_vec());
-    charges.sort_unstable();
-    returns.sort_unstable();
-    let mut returns = returns.into_iter().peekable();
-    let since_origin = |at_ns: u64| at_ns - ORIGIN_NS + 1;
-    let (mut word, mut beyond) = (0, 0);
-    for (at_ns, units) in charges {
-        let mut return_until = |word: &mut u64, until_ns| {
-            while let Some((at_ns, units)) = returns.next_if(|it| it.0 <= until_ns) {
-                let returned = limit.rule().refund(*word, since_origin(at_ns), units);
-                *word = returned.word.unwrap_or(*word);
-            }
-        };
-        return_until(&mut word, at_ns - 1);
-        let mut outcome = limit.rule().spend(word, since_origin(at_ns), units);
-        if !outcome.decision.allowed() {
-            return_until(&mut word, at_ns);
-            outcome = limit.rule().spend(word, since_origin(at_ns), units);
-        }
-        word = outcome.word.unwrap_or(word);
-        beyond += usize::from(!outcome.decision.allowed());
-    }
-    beyond
-}
-
 fn simulated() -> [Limit; 2] {
     let second = Duration::from_secs(1);
     [Limit::new(100, 200, second).unwrap(), Limit::new(30, 400, second).unwrap()]
@@ -474,6 +468,7 @@ fn leases_keep_the_bound_of_one_bucket() {
             "units spent from leases",
             "units of batches from leases",
             "units back to leases",
+            "units of denied calls from leases",
             "denials from the cache",
             "leases given back",
             "calls without an answer",
