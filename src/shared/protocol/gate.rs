@@ -8,8 +8,9 @@
 //!
 //! How many a node can ask in time depends on its processors, its server and the network. So the number falls when calls have
 //! no answer in time: to three quarters of those that had one meanwhile. It grows again with those that have, and is whole
-//! when none was late for half a second: callers that come together, and seldom, would widen it slowly. A few late calls narrow
-//! no whole gate: their number is not why they are late.
+//! when none was late for half a second: callers that come together, and seldom, would widen it slowly. If none had an answer, the
+//! server stands still, and half of the number is back when it answers again: callers that come together were denied for as long
+//! as the server stood still now and then. A few late calls narrow no whole gate: their number is not why they are late.
 //!
 //! A late call is denied for overload: it says nothing about the store, which may only be slower than its callers. After one, the
 //! link asks the store a question, again and again. If neither it nor a call is answered in time for two seconds, the link pauses,
@@ -64,6 +65,8 @@ pub(crate) struct Gate {
     in_time_us: u64,
     /// The calls that may be under way now.
     allowed: FigureUsize,
+    /// How many may be when the server answers again; 0 unless it stands still.
+    allowed_after_stall: FigureUsize,
     /// When a call was last late, in us since the gate was made.
     late_us: Figure,
     made: Instant,
@@ -127,6 +130,7 @@ impl Gate {
             most,
             in_time_us: answer_timeout.as_micros() as u64,
             allowed: FigureUsize::new(most),
+            allowed_after_stall: FigureUsize::new(0),
             late_us: Figure::new(0),
             made: Instant::now(),
             answers: FigureUsize::new(0),
@@ -239,6 +243,9 @@ impl Gate {
     /// Notes that the server has come to the calls that were late. While it had not, none was late because none began.
     pub(crate) fn note_caught_up(&self) {
         self.late_us.store(self.now_us(), Ordering::Relaxed);
+        let after_stall = self.allowed_after_stall.load(Ordering::Relaxed);
+        self.allowed_after_stall.store(0, Ordering::Relaxed);
+        self.allowed.fetch_max(after_stall, Ordering::Relaxed);
     }
 
     /// Notes that a call that began then, no return, had no answer in time. Those under way with it say the same, and count as one.
@@ -253,6 +260,9 @@ impl Gate {
         let under_way = self.under_way.0.load(Ordering::Relaxed);
         let allowed = self.allowed.load(Ordering::Relaxed);
         if under_way > CROWD || allowed < self.most {
+            if answered == Some(0) {
+                self.allowed_after_stall.fetch_max(allowed / 2, Ordering::Relaxed);
+            }
             let fewer = allowed.min(answered.unwrap_or(under_way)) * 3 / 4;
             self.allowed.store(fewer.max(FEWEST), Ordering::Relaxed);
         }

@@ -212,3 +212,28 @@ fn counts_come_back_to_zero() {
     assert_eq!(under_way(&gate.under_way), 0);
     assert!(gate.parts.iter().all(|part| under_way(part) == 0));
 }
+
+/// Callers that come together, and seldom, were denied for as long as a server stood still now and then.
+#[test]
+fn half_of_the_gate_is_back_after_a_stall() {
+    let gate = wide();
+    let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
+    for expected in [200, 100] {
+        let calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+        note_late(&gate, 0);
+        drop(calls);
+        assert_eq!(allowed(&gate), FEWEST, "while it stands still");
+        // Those that are late in the same stall.
+        let _calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+        note_late(&gate, 0);
+        gate.note_caught_up();
+        assert_eq!(allowed(&gate), expected);
+        gate.note_caught_up();
+        assert_eq!(allowed(&gate), expected);
+    }
+    // Of a server that answers too slowly, nothing comes back.
+    let _calls: Vec<_> = ids.iter().filter_map(|id| pass(&gate, &[id])).collect();
+    note_late(&gate, 20);
+    gate.note_caught_up();
+    assert_eq!(allowed(&gate), 15);
+}

@@ -80,7 +80,7 @@ fn a_late_answer_about_settings_is_read() {
     wait_until("warned", || mute.store.warning().is_some_and(|it| it.contains("allkeys-lru")));
 }
 
-/// The gate is as narrow when the server has come to the late call, though no other was late meanwhile.
+/// The gate is not whole when the server has come to the late call, though no other was late meanwhile.
 #[test]
 fn late_calls_narrow_the_gate_until_answered() {
     let mute = Mute::start(Seen { answers: true, ..Seen::default() }, Duration::from_millis(30));
@@ -89,14 +89,16 @@ fn late_calls_narrow_the_gate_until_answered() {
     // The answers before the late call are none of its time.
     wait_until("answered in time", || (0..40).all(|_| mute.is_answered()));
     let crowd = places();
-    assert!(crowd.len() > 500, "{} places", crowd.len());
+    let most = crowd.len();
+    assert!(most > 500, "{most} places");
     mute.seen.lock().dropped = 1;
     assert!(charge(&mute.store, &members()).unwrap_err().is_store_overload());
     drop(crowd);
     assert_eq!(places().len(), 4);
     wait_until("answered", || mute.is_answered());
+    // Half of them, and one for each few answers.
     let places = places().len();
-    assert!(places < 20, "{places} places");
+    assert!((most / 2..most * 3 / 5).contains(&places), "{places} of {most} places");
 }
 
 /// A batch over slots has little time left for the last of them after a slow node. It closed the gates of the others.
