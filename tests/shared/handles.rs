@@ -254,3 +254,17 @@ fn waits_keep_their_deadline_over_a_reload() {
     assert!(matches!(waited, Err(ReserveError::NotInTime { .. })), "{waited:?}");
     assert_eq!(sleeps.get(), 1);
 }
+
+/// tokio lets a task poll so many of its own futures, and then makes each of them pending and wakes it: `block_on` waited for ever.
+#[test]
+fn blocking_in_a_task_of_tokio_ends() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (_limiter, all, _hand) = one(minutely(1_000), exact());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let calls = async { (0..1_000).all(|_| block_on(all.spend("a", 1)).unwrap().allowed()) };
+        done.send(runtime.block_on(calls)).unwrap();
+    });
+    let are_allowed = is_done.recv_timeout(20 * SECOND).expect("the calls end");
+    assert!(are_allowed);
+}

@@ -33,6 +33,7 @@ pub(crate) mod wait;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 
 use crate::algorithm::factor::Factor;
 use crate::algorithm::rule::Rule;
@@ -137,9 +138,10 @@ fn policy(entry: &Entry) -> Policy {
     }
 }
 
-/// The answer of a task at the store.
+/// The answer of a task at the store. Its futures are for any executor, so they have no part in tokio's budget of a task: when that
+/// is used up, an executor inside of the task would poll for ever.
 pub(crate) async fn answer<T>(asked: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
-    asked.await.unwrap_or_else(|_| {
+    unconstrained(asked).await.unwrap_or_else(|_| {
         let text = "the call to the store ended without an answer";
         Err(Error::new(ErrorKind::Store, text))
     })
