@@ -297,8 +297,7 @@ impl Node {
             Poll::Ready(answer) => answer,
             Poll::Pending => {
                 self.store.run_all();
-                let Poll::Ready(answer) = poll(call.as_mut()) else { panic!("answered") };
-                answer
+                answered(call.as_mut())
             }
         }
     }
@@ -370,8 +369,7 @@ fn a_failing_store_leaves_local_buckets_alone() {
     *node.store.fails.lock() = Some(Error::new(ErrorKind::Store, "planted"));
     assert!(poll(spent.as_mut()).is_pending());
     node.store.run_all();
-    let Poll::Ready(Err(error)) = poll(spent.as_mut()) else { panic!("it failed") };
-    assert_eq!(error.to_string(), "planted");
+    assert_eq!(answered(spent.as_mut()).unwrap_err().to_string(), "planted");
     *node.store.fails.lock() = None;
     assert_eq!(node.left(), (Some(10), Some(5)));
     // The store's thread ends with a task that has not begun.
@@ -396,7 +394,7 @@ fn a_reload_meanwhile_keeps_the_decision() {
     assert!(error.starts_with("the new limits lack All, of which handles"), "{error}");
     node.limiter.reload_with(none, ReloadOptions::default().remove_missing(true)).unwrap();
     node.store.run_all();
-    let Poll::Ready(Ok(decision)) = poll(spent.as_mut()) else { panic!("answered") };
+    let decision = answered(spent.as_mut()).unwrap();
     assert_eq!((decision.allowed(), decision.remaining()), (true, Some(4)));
 }
 
@@ -406,9 +404,7 @@ fn a_denied_local_member_asks_no_store() {
     assert!(node.own.spend("a", 10).unwrap().allowed());
     let members = [node.all.member("a"), node.own.member("a").into()];
     let batch = node.limiter.shared_batch(&members);
-    let mut spent = Box::pin(batch.spend());
-    let Poll::Ready(Ok(decision)) = poll(spent.as_mut()) else { panic!("decided at once") };
-    assert_eq!(decision.denied_by(), Some(1));
+    assert_eq!(now(batch.spend()).unwrap().denied_by(), Some(1));
     assert_eq!(node.store.run_all(), 0);
     assert_eq!(node.left().1, Some(5));
 }

@@ -3,7 +3,6 @@
 //! store denied it or did not answer: that is a charge, and a return (docs/guarantees.md). The bucket may have been full in between.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::one_bucket::beyond_one_bucket;
 use super::*;
@@ -12,6 +11,7 @@ use crate::random::Random;
 use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::text::ORIGIN_NS;
 use crate::shared::protocol::{Changed, SharedMode, lease::LeaseRequest};
+use crate::util::sync::{Ordering, Switch};
 
 const NODES: usize = 4;
 const KEYS: [&str; 2] = ["a", "b"];
@@ -30,7 +30,7 @@ struct World {
     /// The buckets of the last call.
     asked: Vec<Box<str>>,
     /// Whether the store has denied the last call.
-    denied: Arc<AtomicBool>,
+    denied: Arc<Switch>,
     /// The charges and the returns of each bucket, by the store's time.
     uses: HashMap<Box<str>, Uses>,
     seen: BTreeMap<&'static str, u64>,
@@ -131,7 +131,7 @@ struct Sent {
     answered_ns: u64,
     gives_up_ns: u64,
     found: Option<Result<Found, Error>>,
-    denied: Arc<AtomicBool>,
+    denied: Arc<Switch>,
 }
 
 impl Future for Sent {
@@ -171,7 +171,7 @@ impl Drop for Sent {
 impl SharedStore for Wire {
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         let mut world = self.world.lock();
-        let denied = Arc::<AtomicBool>::default();
+        let denied = Arc::<Switch>::default();
         world.denied = denied.clone();
         world.asked = members.iter().map(|member| member.key.clone()).collect();
         let ends = |member: &StoreMember| {
@@ -218,7 +218,7 @@ struct Waiting {
     spend: Spend,
     from_leases: Vec<(u64, &'static str, u64)>,
     /// The buckets and the cost, and whether the store has denied the call.
-    asked: (Vec<&'static str>, u64, Arc<AtomicBool>),
+    asked: (Vec<&'static str>, u64, Arc<Switch>),
 }
 
 struct SimulatedNode {
