@@ -174,7 +174,7 @@ fn full_buckets_make_room_at_the_cap() {
 
 /// Calls at the cap sweep as well. They do not move the place at which the sweeper's next pass begins.
 #[test]
-fn one_pass_of_the_sweeper_drops_all_full_buckets() {
+fn one_pass_drops_all_full_buckets() {
     for engine in ENGINES {
         let (clock, hand) = Clock::manual();
         let options = LimiterOptions::default().engine(engine).clock(clock).at_cap(AtCap::Deny);

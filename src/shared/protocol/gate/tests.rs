@@ -215,7 +215,7 @@ fn counts_come_back_to_zero() {
 
 /// Callers that come together, and seldom, were denied for as long as a server stood still now and then.
 #[test]
-fn half_of_the_gate_is_back_after_a_stall() {
+fn half_of_gate_is_back_after_stall() {
     let gate = wide();
     let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
     for expected in [200, 100] {
