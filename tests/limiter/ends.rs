@@ -157,7 +157,7 @@ fn full_buckets_make_room_at_the_cap() {
     for engine in ENGINES {
         let options = || LimiterOptions::default().engine(engine);
         // With these caps, half of the tables are about to move their buckets to more memory, or have just done so.
-        for (limits, cap, tables) in [(1, 6_200, 20), (1, 8_000, 5), (2, 8_000, 5), (3, 9_300, 5)] {
+        for (limits, cap, tables) in [(1, 6_200, 8), (1, 8_000, 2), (2, 8_000, 4), (3, 9_300, 2)] {
             let denied = |_| {
                 let (clock, hand) = Clock::manual();
                 denied_among_full(limits, cap, options().clock(clock), || hand.advance(HOUR))
