@@ -157,6 +157,11 @@ impl Rule {
         full_in_ns.max(kept_until_ns.saturating_sub(now_ns))
     }
 
+    /// Returns the time at which the bucket is full, if it is not charged again.
+    pub(crate) fn full_at_ns(&self, word: u64, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.full_in_ns(word, now_ns))
+    }
+
     /// See [`BuiltIn::fills_slower_by_factor`].
     pub(crate) fn fills_slower_by_factor(&self) -> bool {
         each!(self, it => it.fills_slower_by_factor())

@@ -1,10 +1,12 @@
 //! The policy for a full table, the overflow buckets, and their counters. `charge_at_cap` decides the calls.
 
+use std::sync::OnceLock;
+
 use crate::store::Outdated;
 use crate::store::cell::{Cell, Word};
 use crate::store::key::LimitIndex;
 use crate::util::fault::{self, Fault};
-use crate::util::sync::{Figure, Ordering, Switch, fence};
+use crate::util::sync::{AtomicU64, Figure, Ordering, Switch, fence};
 
 /// How calls for untracked keys are decided while the table is full.
 ///
@@ -30,8 +32,8 @@ use crate::util::sync::{Figure, Ordering, Switch, fence};
 #[non_exhaustive]
 pub enum AtCap {
     /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because
-    /// other keys have used the units. When a key gets its own bucket, that bucket starts with the overflow bucket's
-    /// debt.
+    /// other keys have used the units. When a key that has used the overflow bucket gets its own bucket, that bucket starts
+    /// with the overflow bucket's debt.
     ///
     /// The overflow bucket counts in units of the limit's default. A call that another limit decides cannot use it, and is
     /// denied for [lack of room](crate::Decision::out_of_room): a call with a factor, or for an id whose account has an
@@ -49,20 +51,55 @@ pub enum AtCap {
     Allow,
 }
 
+/// What a key owes of the overflow bucket's debt after a charge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owes {
+    /// The units of its charges, under gcra.
+    OwnUnits,
+    /// All of it: the units are used later, or the bucket did not have as many as the key has used.
+    WholeDebt,
+}
+
 /// The policy for a full table, and counters of the calls that it decided.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
     /// Whether a restore brought debts of untracked keys: overflow buckets, or debts of ids that have an override now.
     has_restored: Switch,
+    charged: ChargedKeys,
     pub(crate) counts: OverflowCounts,
 }
+
+/// Until when each key owes what it was charged for in overflow buckets. Without it, each new cell would start with the debt of
+/// a crowd and keep its place for as long as the crowd's bucket fills, so that the next crowd would find the table full.
+///
+/// A count-min sketch of times: each key has a few parts, by its hash, and a charge moves the time of each. The earliest of them
+/// is at least the key's own: other keys share its parts, but seldom all of them.
+struct ChargedKeys {
+    parts: OnceLock<Box<[AtomicU64]>>,
+}
+
+/// The number of parts, a power of two: 512 KiB. Far more than those of keys that owe something, so that few others are taken for
+/// them.
+const PARTS: usize = if cfg!(tollgate_loom) { 1 } else { 1 << 16 };
+
+/// Odd multipliers that choose the parts of a key.
+const PARTS_OF_KEY: &[u64] = if cfg!(tollgate_loom) {
+    &[1]
+} else {
+    &[0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93]
+};
 
 /// The bucket of each limit that its untracked keys share.
 pub(crate) struct OverflowBuckets(Box<[OwnLine]>);
 
 /// A cell on its own cache line.
 #[repr(align(64))]
-struct OwnLine(Cell);
+struct OwnLine {
+    cell: Cell,
+    /// The time until which all keys may owe the bucket's debt: it is from a snapshot, or from limits before, by which a key's
+    /// debt may have ended earlier.
+    all_owe_until_ns: AtomicU64,
+}
 
 /// The numbers of calls for untracked keys that found the table full, by how they were decided.
 #[derive(Default)]
@@ -74,8 +111,29 @@ pub(crate) struct OverflowCounts {
 
 impl Overflow {
     pub(crate) fn new(at_cap: AtCap) -> Overflow {
-        let has_restored = Switch::new(false);
-        Overflow { at_cap, has_restored, counts: OverflowCounts::default() }
+        let (has_restored, charged) = (Switch::new(false), ChargedKeys::new());
+        Overflow { at_cap, has_restored, charged, counts: OverflowCounts::default() }
+    }
+
+    /// Records, before the [fence](Self::fence), that a key was charged to an overflow bucket: `owes_until` returns the new
+    /// time until which it owes something.
+    pub(crate) fn note_charged(&self, hash: u64, owes_until: impl Fn(u64) -> u64) {
+        if fault::active(Fault::ChargeUnnoted) {
+            return;
+        }
+        for part in parts_of(self.charged.parts(), hash) {
+            // Relaxed: the fence orders it.
+            let order = Ordering::Relaxed;
+            let _ = part.fetch_update(order, order, |until_ns| Some(owes_until(until_ns)));
+        }
+    }
+
+    /// Returns the time until which a key may owe what it was charged for in an overflow bucket, 0 for nothing. Called after the
+    /// [fence](Self::fence).
+    pub(crate) fn owes_until_ns(&self, hash: u64) -> u64 {
+        let Some(parts) = self.charged.parts.get() else { return 0 };
+        // Relaxed: the fence orders it.
+        parts_of(parts, hash).map(|part| part.load(Ordering::Relaxed)).min().unwrap_or(0)
     }
 
     /// Returns whether overflow buckets can have debts, with which a new cell has to start.
@@ -107,13 +165,53 @@ impl Overflow {
     }
 }
 
+impl ChargedKeys {
+    fn new() -> ChargedKeys {
+        let keys = ChargedKeys { parts: OnceLock::new() };
+        if cfg!(tollgate_loom) {
+            // Loom does not see that the first charge publishes them.
+            let _ = keys.parts();
+        }
+        keys
+    }
+
+    /// Returns all parts. The first call allocates them.
+    fn parts(&self) -> &[AtomicU64] {
+        self.parts.get_or_init(|| (0..PARTS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+/// Returns the parts of a key.
+fn parts_of(parts: &[AtomicU64], hash: u64) -> impl Iterator<Item = &AtomicU64> {
+    let bits = PARTS.trailing_zeros();
+    // The high bits of the product depend on all bits of the hash.
+    let at = move |by: &u64| (hash.wrapping_mul(*by) >> (u64::BITS - 1 - bits) >> 1) as usize;
+    PARTS_OF_KEY.iter().map(move |by| &parts[at(by)])
+}
+
 impl OverflowBuckets {
     pub(crate) fn new(limits: usize) -> OverflowBuckets {
-        OverflowBuckets((0..limits).map(|_| OwnLine(Cell::new())).collect())
+        let line = |_| OwnLine { cell: Cell::new(), all_owe_until_ns: AtomicU64::new(0) };
+        OverflowBuckets((0..limits).map(line).collect())
     }
 
     fn cell(&self, limit: LimitIndex) -> Option<&Cell> {
-        self.0.get(limit.0 as usize).map(|line| &line.0)
+        self.0.get(limit.0 as usize).map(|line| &line.cell)
+    }
+
+    /// Records, before the word of a limit's bucket is set, that all keys may owe its debt until this time.
+    pub(crate) fn note_all_owe(&self, limit: LimitIndex, until_ns: u64) {
+        if let Some(line) = self.0.get(limit.0 as usize) {
+            // Relaxed: the word publishes it.
+            line.all_owe_until_ns.fetch_max(until_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the time until which all keys may owe the debt of a limit's bucket. Called after the word is read.
+    pub(crate) fn all_owe_until_ns(&self, limit: LimitIndex) -> u64 {
+        let line = self.0.get(limit.0 as usize);
+        // Relaxed: the word has published it.
+        line.map_or(0, |line| line.all_owe_until_ns.load(Ordering::Relaxed))
     }
 
     /// Returns the word of a limit's bucket. `Outdated`: newer limits have replaced the bucket.

@@ -1,7 +1,7 @@
 //! A charge for a key without a bucket while the table is full.
 
 use crate::algorithm::Outcome;
-use crate::core::at_cap::AtCap;
+use crate::core::at_cap::{AtCap, Owes};
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
@@ -75,7 +75,7 @@ impl LimitsView<'_> {
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        now_ns: u64,
+        (now_ns, owes): (u64, Owes),
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Option<Spent>, Outdated> {
         if self.is_denied_at_cap(key, limit) {
@@ -87,11 +87,24 @@ impl LimitsView<'_> {
         let index = key.key.limit;
         let floor_ns = self.inner.store.floor_ns();
         let at_ns = now_ns.max(floor_ns);
-        let mut word = 0;
+        let (mut word, mut charged) = (0, None);
         self.generation.update_overflow(index, |current| {
-            word = current;
-            ask(current, at_ns).word
+            (word, charged) = (current, ask(current, at_ns).word);
+            charged
         })?;
+        if charged.is_some() || owes == Owes::WholeDebt {
+            let charged = charged.unwrap_or(word);
+            let full_at_ns = limit.rule().full_at_ns(charged, at_ns);
+            // The word of another algorithm is no time.
+            let is_own = owes == Owes::OwnUnits && limit.rule().gcra().is_some();
+            // A spend moves the time of each bucket by as much.
+            let spent_ns = charged.saturating_sub(word.max(at_ns));
+            let from_ns = at_ns.max(self.generation.all_owe_until_ns(index));
+            self.inner.overflow.note_charged(self.hash(key), |until_ns| match is_own {
+                true => until_ns.max(from_ns).saturating_add(spent_ns),
+                false => until_ns.max(full_at_ns),
+            });
+        }
         let to = ChargedTo::Overflow;
         let spent = Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
         self.inner.overflow.fence();

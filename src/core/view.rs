@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::algorithm::Outcome;
 use crate::algorithm::demand::Demand;
 use crate::algorithm::factor::Factor;
+use crate::core::at_cap::Owes;
 use crate::core::generation::Generation;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::state::LimiterState;
@@ -132,14 +133,16 @@ impl<'g> LimitsView<'g> {
     }
 
     /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt
-    /// that its key may have from the overflow bucket, and no earlier than the [eviction time
-    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
+    /// that its key has from the overflow bucket, and no earlier than the [eviction time
+    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped. `has_own`: whether
+    /// the key has a cell or gets one. Otherwise the overflow bucket decides, with its whole debt.
     #[inline]
     fn starting_state(
         self,
         key: &StoreKey<'_>,
         word: u64,
         now_ns: u64,
+        has_own: impl FnOnce() -> bool,
     ) -> Result<(u64, u64), Outdated> {
         if word != 0 {
             return Ok((word, now_ns));
@@ -156,7 +159,38 @@ impl<'g> LimitsView<'g> {
         if floor_ns > now_ns {
             coverage::hit(Race::FloorUsed);
         }
-        Ok((debt, now_ns.max(floor_ns)))
+        let at_ns = now_ns.max(floor_ns);
+        if debt != 0 && has_own() {
+            debt = self.owed_by_key(key, debt, at_ns);
+        }
+        Ok((debt, at_ns))
+    }
+
+    /// Returns what a key without a bucket owes of the debt of its limit's overflow bucket, which the caller has read.
+    #[cold]
+    fn owed_by_key(self, key: &StoreKey<'_>, debt: u64, at_ns: u64) -> u64 {
+        // An override's debt is its id's own.
+        if key.tag.is_of_override() || at_ns < self.generation.all_owe_until_ns(key.key.limit) {
+            return debt;
+        }
+        let until_ns = self.inner.overflow.owes_until_ns(self.hash(key));
+        let limit = self.generation.limits.limit_at(key.tag);
+        match limit.and_then(|limit| limit.rule().gcra()) {
+            _ if until_ns <= at_ns => 0,
+            // The time is the word of the key's own bucket.
+            Some(_) => debt.min(until_ns),
+            None => debt,
+        }
+    }
+
+    /// Whether a key without a bucket would get one.
+    fn has_room(self, key: &StoreKey<'_>, now_ns: u64) -> bool {
+        self.inner.store.room_in_ns(key.tag, now_ns, &self) == Some(0)
+    }
+
+    /// Returns a hash of a key that is the same under all limits.
+    pub(super) fn hash(self, key: &StoreKey<'_>) -> u64 {
+        self.inner.store.hash(key.key, key.fingerprint)
     }
 
     /// Computes the decision about a spend of `demand` by `ask` on the word of `key`, and writes nothing. A key without a
@@ -203,13 +237,13 @@ impl<'g> LimitsView<'g> {
             return Ok(ask(word.unwrap_or(0), now_ns).decision);
         }
         let is_known = word.is_some();
-        let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns)?;
+        let has_own = || is_known || self.has_room(key, now_ns);
+        let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns, has_own)?;
         let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
         let is_charged = decision.allowed() && demand.cost > 0;
         let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && is_charged);
         // A spend would charge the overflow bucket, whose next call is decided as of the same time.
-        let has_room = || self.inner.store.room_in_ns(key.tag, now_ns, &self) == Some(0);
-        let gcra = gcra.filter(|_| is_known || has_room());
+        let gcra = gcra.filter(|_| has_own());
         Ok(gcra.map_or(decision, |gcra| {
             let spent_ns = gcra.charge(word, at_ns, demand.cost).spent_ns;
             gcra.decision_after(spent_ns, now_ns, demand.needed())
@@ -228,7 +262,7 @@ impl<'g> LimitsView<'g> {
             return self.acquire(key, (limit, rule), demand, now_ns);
         }
         let ask = |word, at_ns| limit.rule().spend_leaving(word, at_ns, demand);
-        let mut spent = self.charge(key, limit, now_ns, ask)?;
+        let mut spent = self.charge(key, limit, (now_ns, Owes::OwnUnits), ask)?;
         if let (Some(gcra), Some(charge)) = (limit.rule().gcra(), spent.charge)
             && charge.now_ns > now_ns
             && spent.to == ChargedTo::OwnCell
@@ -243,11 +277,11 @@ impl<'g> LimitsView<'g> {
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        now_ns: u64,
+        (now_ns, owes): (u64, Owes),
         ask: impl Fn(u64, u64) -> Outcome + Copy,
     ) -> Result<Spent, Outdated> {
         if !limit.rule().is_custom() {
-            return self.charge_asking(key, limit, now_ns, (ask, ask));
+            return self.charge_asking(key, limit, (now_ns, owes), (ask, ask));
         }
         // A second call of a custom algorithm may give another answer, or panic: its last answer is kept.
         let last = Cell::new(None);
@@ -257,7 +291,7 @@ impl<'g> LimitsView<'g> {
             outcome
         };
         let again = |word, at_ns| last.get().unwrap_or_else(|| ask(word, at_ns));
-        self.charge_asking(key, limit, now_ns, (first, again))
+        self.charge_asking(key, limit, (now_ns, owes), (first, again))
     }
 
     /// Like [`charge`](LimitsView::charge) with two functions: stores the word that `ask` computes, then calls `again`
@@ -267,7 +301,7 @@ impl<'g> LimitsView<'g> {
         self,
         key: &StoreKey<'_>,
         limit: &Limit,
-        now_ns: u64,
+        (now_ns, owes): (u64, Owes),
         (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
     ) -> Result<Spent, Outdated> {
         // Repeats only if the table was full, and the key had a cell afterwards.
@@ -279,13 +313,21 @@ impl<'g> LimitsView<'g> {
                     if spent.charge.is_none() && is_new && word != 0 {
                         // Denied by the overflow bucket's debt: a new bucket without it would have allowed the call.
                         self.inner.overflow.counts.count_overflowed();
+                        // Denied by what the key owes itself. Without room the overflow bucket decides, as for a check.
+                        let has_room = || self.has_room(key, now_ns);
+                        let (word, at_ns) = self.starting_state(key, 0, now_ns, has_room)?;
+                        let denied =
+                            Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
+                        if denied.charge.is_none() && !denied.decision.allowed() {
+                            return Ok(denied);
+                        }
                     }
                     return Ok(spent);
                 }
                 Err(UpdateError::Outdated) => return Err(Outdated),
                 Err(UpdateError::TableFull) => {}
             }
-            if let Some(spent) = self.charge_at_cap(key, limit, now_ns, (&ask, &again))? {
+            if let Some(spent) = self.charge_at_cap(key, limit, (now_ns, owes), (&ask, &again))? {
                 return Ok(spent);
             }
         }
@@ -301,11 +343,16 @@ impl<'g> LimitsView<'g> {
         ask: impl Fn(u64, u64) -> Outcome,
     ) -> Result<Decision, Outdated> {
         match self.change(key, Absent::Leave, now_ns, &ask) {
-            // The key has no bucket. Its debt from the overflow bucket is the debt of other keys as well, and stays.
-            Ok(RuleInput { word, at_ns, is_new: true }) if word != 0 => {
-                Ok(limit.rule().refund(word, at_ns, 0).decision.seen_earlier(at_ns - now_ns))
-            }
-            Ok(RuleInput { word, at_ns, .. }) => {
+            Ok(RuleInput { word, at_ns, is_new }) => {
+                if is_new {
+                    // The key has no bucket. Its debt from the overflow bucket is the debt of other keys as well, and stays.
+                    let has_room = || self.has_room(key, now_ns);
+                    let (word, at_ns) = self.starting_state(key, 0, now_ns, has_room)?;
+                    if word != 0 {
+                        let decision = limit.rule().refund(word, at_ns, 0).decision;
+                        return Ok(decision.seen_earlier(at_ns - now_ns));
+                    }
+                }
                 self.inner.forget_places(key.key, key.fingerprint);
                 Ok(ask(word, at_ns).decision.seen_earlier(at_ns - now_ns))
             }
@@ -327,7 +374,7 @@ impl<'g> LimitsView<'g> {
     ) -> Result<RuleInput, UpdateError> {
         let mut input = Ok(RuleInput { word: 0, at_ns: now_ns, is_new: true });
         self.inner.store.update(Change { key, absent, now_ns }, &self, |before| {
-            let (word, at_ns) = match self.starting_state(key, before, now_ns) {
+            let (word, at_ns) = match self.starting_state(key, before, now_ns, || true) {
                 Ok(state) => state,
                 Err(outdated) => {
                     input = Err(outdated);

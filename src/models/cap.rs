@@ -43,7 +43,8 @@ fn overflow_vs_eviction() {
     explore_bounded(SOME, overflow_vs_eviction_model);
     assert_happened(&["overflow", "own"]);
     assert!(coverage::count(Race::SharedRolledBack) > 0, "no charge was rolled back");
-    for fault in [Fault::ForgetShared, Fault::NoSecondLook, Fault::NoFence] {
+    let faults = [Fault::ForgetShared, Fault::ChargeUnnoted, Fault::NoSecondLook, Fault::NoFence];
+    for fault in faults {
         fails_bounded(SOME, fault, "one unit was there: true true", overflow_vs_eviction_model);
     }
 }

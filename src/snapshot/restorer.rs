@@ -250,8 +250,7 @@ impl Restorer {
         if let Some(new) = default.and_then(|tag| generation.limits.limit_at(tag))
             && let Some(word) = self.convert(parameters, new, word)?
         {
-            // This cannot fail for a newer generation, because there is none.
-            let _ = generation.update_overflow(index, |_| Some(word));
+            generation.restore_overflow(index, word, self.limiter.inner.clock.now_ns());
             self.limiter.inner.overflow.note_restored();
         }
         Ok(())

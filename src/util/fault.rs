@@ -103,6 +103,8 @@ pub(crate) enum Fault {
     RetireLinked,
     /// The new cell of an untracked key starts without the overflow bucket's debt.
     ForgetShared,
+    /// A charge of the overflow bucket leaves no note of its key.
+    ChargeUnnoted,
     /// A call that has charged the overflow bucket does not look for the key's own cell again.
     NoSecondLook,
     /// The two sides of the overflow bucket have no fence.

@@ -239,3 +239,146 @@ fn an_accounts_untracked_debt_outlasts_reloads() {
         }
     }
 }
+
+fn a_second(burst: u64) -> Limit {
+    Limit::new(burst, 1, seconds(1)).unwrap()
+}
+
+/// A new bucket begins with what its own id owes, and not with the debt of the crowd.
+#[test]
+fn new_bucket_owes_for_its_own_id() {
+    for engine in ENGINES {
+        let (limiter, hand) = full(limits(a_second(1_000), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        for (id, cost) in [("one", 100), ("crowd", 700), ("one", 50)] {
+            assert!(a.spend(id, cost).unwrap().allowed(), "{engine:?}");
+        }
+        let all = ["one", "crowd", "new"].map(|id| left(&limiter, id));
+        assert_eq!(all, [Some(150); 3], "{engine:?}: a call would use the overflow bucket");
+        make_room(&limiter);
+        let all = || ["one", "crowd", "new"].map(|id| left(&limiter, id).unwrap());
+        assert_eq!(all(), [850, 300, 1_000], "{engine:?}");
+        hand.advance(seconds(150));
+        assert_eq!(all(), [1_000, 450, 1_000], "{engine:?}");
+        assert_eq!(a.spend("new", 1).unwrap().remaining(), Some(999), "{engine:?}");
+    }
+}
+
+/// Under other algorithms a new bucket of an id that owes something begins with the whole debt.
+#[test]
+fn new_window_owes_what_all_owe() {
+    for engine in ENGINES {
+        let window = Limit::fixed_window(1_000, seconds(100)).unwrap();
+        let (limiter, hand) = full(limits(window, None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        for (id, cost) in [("one", 100), ("crowd", 700)] {
+            assert!(a.spend(id, cost).unwrap().allowed(), "{engine:?}");
+        }
+        make_room(&limiter);
+        let all = || ["one", "crowd", "new"].map(|id| left(&limiter, id).unwrap());
+        hand.advance(seconds(50));
+        assert_eq!(all(), [200, 200, 1_000], "{engine:?}");
+        hand.advance(seconds(50));
+        assert_eq!(all(), [1_000; 3], "{engine:?}");
+    }
+}
+
+/// The units of a place are used later than those of a spend.
+#[test]
+fn new_bucket_owes_for_its_places() {
+    for engine in ENGINES {
+        let (limiter, hand) = full(limits(a_second(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("crowd", 10).unwrap().allowed(), "{engine:?}");
+        let place = a.reserve("one", 5, seconds(60)).unwrap();
+        assert_eq!(place.wait(), seconds(5), "{engine:?}");
+        hand.advance(seconds(4));
+        make_room(&limiter);
+        assert_eq!(left(&limiter, "one"), Some(0), "{engine:?}");
+        hand.advance(seconds(3));
+        assert_eq!(left(&limiter, "one"), Some(2), "{engine:?}");
+        drop(place);
+    }
+}
+
+/// By a reload a debt may last longer than when it was charged. Then every id owes until it is over, and what an id is charged for
+/// meanwhile comes after it.
+#[test]
+fn reload_makes_debts_of_untracked_keys_longer() {
+    for engine in ENGINES {
+        let (limiter, hand) = full(limits(a_second(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 10).unwrap().allowed(), "{engine:?}");
+        hand.advance(seconds(5));
+        let slower = Limit::new(10, 1, seconds(100)).unwrap();
+        limiter.reload(limits(slower, None, None)).unwrap();
+        // Five units are owed until 505 s.
+        hand.advance(seconds(15));
+        assert!(a.spend("inside", 5).unwrap().allowed(), "{engine:?}");
+        assert!(a.spend("one", 3).unwrap().allowed(), "{engine:?}");
+        make_room(&limiter);
+        assert_eq!(left(&limiter, "one"), Some(2), "{engine:?}");
+        assert_eq!(left(&limiter, "new"), Some(2), "{engine:?}: it may be one of those that owe");
+        hand.advance(seconds(500));
+        assert_eq!(left(&limiter, "one"), Some(7), "{engine:?}: three units, until 805 s");
+        assert_eq!(left(&limiter, "new"), Some(10), "{engine:?}");
+    }
+}
+
+/// The place of a batch begins when its last member has one, also in a bucket that has the units now.
+#[test]
+fn new_bucket_owes_for_places_of_batches() {
+    for engine in ENGINES {
+        let limit = |burst, every| Limit::new(burst, 1, seconds(every)).unwrap();
+        let limits = Limits::builder().limit("Slow", IdFormat::String, limit(1, 4)).unwrap();
+        let limits = limits.limit(NAME, IdFormat::String, limit(10, 1)).unwrap();
+        let (clock, hand) = Clock::manual();
+        let options = LimiterOptions::default().clock(clock).engine(engine).max_keys(2);
+        let limiter = Limiter::with_options(limits.build(), options).unwrap();
+        let (slow, a) = (limiter.limit("Slow").unwrap(), limiter.limit(NAME).unwrap());
+        assert!(slow.spend("one", 1).unwrap().allowed());
+        assert!(a.spend("inside", 10).unwrap().allowed());
+        assert!(a.spend("crowd", 5).unwrap().allowed());
+        let members = [slow.member("one"), a.member("one").cost(3)];
+        let place = limiter.batch(&members).reserve(seconds(10)).unwrap();
+        assert_eq!(place.wait(), seconds(4), "{engine:?}");
+        hand.advance(seconds(4));
+        assert!(a.reset("inside").unwrap().allowed());
+        sweep_all(&limiter);
+        // The place is at the end of the crowd's debt: 8 s.
+        assert_eq!(left(&limiter, "one"), Some(6), "{engine:?}");
+        drop(place);
+    }
+}
+
+/// The overflow bucket did not have the units of the settlement, so its id owes all of its debt.
+#[test]
+fn new_bucket_owes_for_settlements() {
+    for engine in ENGINES {
+        let (limiter, hand) = full(limits(a_second(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        let (_, receipt) = a.spend_estimate("one", 1).unwrap();
+        assert!(a.spend("crowd", 9).unwrap().allowed(), "{engine:?}");
+        let _ = receipt.unwrap().settle(8);
+        hand.advance(seconds(1));
+        make_room(&limiter);
+        assert_eq!(left(&limiter, "one"), Some(1), "{engine:?}");
+        assert_eq!(left(&limiter, "crowd"), Some(2), "{engine:?}");
+    }
+}
+
+/// A denial by what the id owes itself named a time at which the overflow bucket denies it.
+#[test]
+fn denied_untracked_key_waits_for_the_overflow() {
+    for engine in ENGINES {
+        let (limiter, hand) = full(limits(a_second(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("one", 2).unwrap().allowed(), "{engine:?}");
+        assert!(a.spend("crowd", 8).unwrap().allowed(), "{engine:?}");
+        let (check, spend) = (a.check("one", 9).unwrap(), a.spend("one", 9).unwrap());
+        assert_eq!(spend, check, "{engine:?}");
+        assert_eq!((spend.remaining(), spend.retry_in()), (Some(0), seconds(9)), "{engine:?}");
+        hand.advance(seconds(9));
+        assert!(a.spend("one", 9).unwrap().allowed(), "{engine:?}");
+    }
+}

@@ -209,9 +209,36 @@ impl Generation {
     /// Freezes the limit's overflow bucket of the generation before, and seeds this generation's with the converted word.
     pub(crate) fn migrate_overflow(&self, limit: LimitIndex) {
         if let Some(before) = self.before() {
-            let converted = |word| self.overflow_converted(before, limit, word);
+            let converted = |word| {
+                let converted = self.overflow_converted(before, limit, word)?;
+                let mut until_ns = before.overflow.all_owe_until_ns(limit);
+                if self.limits.entry(limit).unchanged_since > before.number {
+                    until_ns = until_ns.max(self.overflow_full_at_ns(limit, converted, self.at_ns));
+                }
+                self.overflow.note_all_owe(limit, until_ns);
+                Some(converted)
+            };
             self.overflow.migrate(limit, &before.overflow, converted);
         }
+    }
+
+    /// Returns the time at which a limit's overflow bucket is full that has this word at `now_ns`.
+    fn overflow_full_at_ns(&self, limit: LimitIndex, word: u64, now_ns: u64) -> u64 {
+        let default = self.limits.default_tag(limit).and_then(|tag| self.limits.limit_at(tag));
+        default.map_or(u64::MAX, |limit| limit.rule().full_at_ns(word, now_ns))
+    }
+
+    /// Returns the time until which all keys may owe the debt of a limit's overflow bucket.
+    pub(crate) fn all_owe_until_ns(&self, limit: LimitIndex) -> u64 {
+        self.overflow.all_owe_until_ns(limit)
+    }
+
+    /// Sets the overflow bucket of a limit to a word of a snapshot, whose debt any key may owe.
+    #[cfg(feature = "snapshot")]
+    pub(crate) fn restore_overflow(&self, limit: LimitIndex, word: u64, now_ns: u64) {
+        self.overflow.note_all_owe(limit, self.overflow_full_at_ns(limit, word, now_ns));
+        // This cannot fail for a newer generation, because there is none.
+        let _ = self.update_overflow(limit, |_| Some(word));
     }
 
     /// Converts a word of a limit's overflow bucket in the generation before.

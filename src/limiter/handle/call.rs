@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::algorithm::Outcome;
 use crate::algorithm::demand::Demand;
+use crate::core::at_cap::Owes;
 use crate::core::view::LimitsView;
 use crate::decision::Decision;
 use crate::limit::Limit;
@@ -154,7 +155,7 @@ impl Call<'_> {
             Call::SpendUpTo(most) => {
                 // The rule is asked again for each word that another call has stored meanwhile.
                 let (units, most) = (Cell::new(0), most.min(limit.burst()));
-                let spent = view.charge(key, limit, now_ns, |word, now_ns| {
+                let spent = view.charge(key, limit, (now_ns, Owes::OwnUnits), |word, now_ns| {
                     let (charged, outcome) = limit.rule().spend_up_to(word, now_ns, most);
                     units.set(charged);
                     outcome
@@ -162,7 +163,7 @@ impl Call<'_> {
                 let units = if spent.decision.allowed() { units.get() } else { 0 };
                 return Ok(Ran { decision: spent.decision, units });
             }
-            Call::Drain(_) => view.charge(key, limit, now_ns, ask)?.decision,
+            Call::Drain(_) => view.charge(key, limit, (now_ns, Owes::OwnUnits), ask)?.decision,
         };
         Ok(Ran { decision, units: self.most() })
     }

@@ -9,6 +9,7 @@ use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::factor::Factor;
 use crate::algorithm::gcra::Gcra;
+use crate::core::at_cap::Owes;
 use crate::core::generation::Generation;
 use crate::core::places::Place;
 use crate::core::returns::ReturnableCharge;
@@ -443,7 +444,7 @@ impl Claim {
                 word: limit.rule().owe(word, now_ns, units, max_debt),
                 decision: Decision::UNLIMITED,
             };
-            view.charge(key, limit, now_ns, ask).map(drop)
+            view.charge(key, limit, (now_ns, Owes::WholeDebt), ask).map(drop)
         });
         // A plain spend charges the shadow bucket only if it has the units: only the enforced limit has debt.
         self.in_shadow(by, Call::Spend(units));

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::algorithm::Outcome;
 use crate::algorithm::demand::Demand;
+use crate::core::at_cap::Owes;
 use crate::core::places::Place;
 use crate::core::spent::{ChargedTo, Spent};
 use crate::core::view::LimitsView;
@@ -128,7 +129,7 @@ pub(super) fn spend(
     if looks {
         return Ok(Spent::nothing(view.look(key, (limit, cost.into()), now_ns, ask)?));
     }
-    let spent = view.charge(key, limit, now_ns, ask)?;
+    let spent = view.charge(key, limit, (now_ns, Owes::WholeDebt), ask)?;
     if let Some(start_ns) = idle.get().filter(|_| spent.decision.allowed()) {
         match spent.to {
             ChargedTo::OwnCell => {
