@@ -153,7 +153,7 @@ fn callers_sweep_without_a_sweeper() {
 }
 
 #[test]
-fn untracked_keys_share_a_bucket_and_owe_their_units() {
+fn untracked_keys_share_a_bucket_and_owe_units() {
     for engine in ENGINES {
         let (limiter, _hand) = limiter(LimiterOptions::default().engine(engine).max_keys(1));
         let (a, b) = (limiter.limit("A").unwrap(), limiter.limit("B").unwrap());
