@@ -33,7 +33,7 @@ use crate::util::sync::{AtomicU64, Figure, Ordering, Switch, fence};
 pub enum AtCap {
     /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because
     /// other keys have used the units. When a key that has used the overflow bucket gets its own bucket, that bucket starts
-    /// with the overflow bucket's debt.
+    /// with what the key owes of the overflow bucket's debt.
     ///
     /// The overflow bucket counts in units of the limit's default. A call that another limit decides cannot use it, and is
     /// denied for [lack of room](crate::Decision::out_of_room): a call with a factor, or for an id whose account has an
@@ -155,7 +155,7 @@ impl Overflow {
     ///
     /// One side charges the overflow bucket, fences, and looks whether the key has a cell by now. The other side inserts
     /// a cell, fences, and reads the overflow bucket's word. One of them sees the other. So a key that was charged to
-    /// the overflow bucket gets a cell only with that bucket's debt.
+    /// the overflow bucket gets a cell only with what it owes.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
             // SeqCst: on both sides a store must come before a load of another location (model

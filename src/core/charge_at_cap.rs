@@ -87,12 +87,14 @@ impl LimitsView<'_> {
         let index = key.key.limit;
         let floor_ns = self.inner.store.floor_ns();
         let at_ns = now_ns.max(floor_ns);
-        let (mut word, mut charged) = (0, None);
+        let (mut word, mut charged, mut is_allowed) = (0, None, false);
         self.generation.update_overflow(index, |current| {
-            (word, charged) = (current, ask(current, at_ns).word);
+            let outcome = ask(current, at_ns);
+            (word, charged, is_allowed) = (current, outcome.word, outcome.decision.allowed());
             charged
         })?;
-        if charged.is_some() || owes == Owes::WholeDebt {
+        // A settlement of which an empty bucket takes nothing is allowed as well.
+        if charged.is_some() || (is_allowed && owes == Owes::WholeDebt) {
             let charged = charged.unwrap_or(word);
             let full_at_ns = limit.rule().full_at_ns(charged, at_ns);
             // The word of another algorithm is no time.

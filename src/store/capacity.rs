@@ -74,7 +74,7 @@ pub(super) struct RoomOfLimit {
 }
 
 impl RoomOfLimit {
-    /// Whether more buckets than so many have to end before a place of the cap is left.
+    /// Whether more than `ends` buckets have to end before a place of the cap is left.
     pub(super) fn lacks_more_than(&self, ends: usize) -> bool {
         self.taken >= self.cap.saturating_add(ends)
     }

@@ -301,8 +301,8 @@ fn new_bucket_owes_for_its_places() {
     }
 }
 
-/// By a reload a debt may last longer than when it was charged. Then every id owes until it is over, and what an id is charged for
-/// meanwhile comes after it.
+/// The new limit refills more slowly, so a debt lasts longer. Until its new end each id owes all of it. Charges before that end
+/// count from there.
 #[test]
 fn reload_makes_debts_of_untracked_keys_longer() {
     for engine in ENGINES {
@@ -351,6 +351,19 @@ fn new_bucket_owes_for_places_of_batches() {
     }
 }
 
+/// A denied reservation charges nothing, so its id owes nothing.
+#[test]
+fn new_bucket_owes_no_denied_places() {
+    for engine in ENGINES {
+        let (limiter, _hand) = full(limits(a_second(10), None, None), engine);
+        let a = limiter.limit(NAME).unwrap();
+        assert!(a.spend("crowd", 10).unwrap().allowed(), "{engine:?}");
+        assert!(a.reserve("one", 5, seconds(1)).is_err(), "{engine:?}");
+        make_room(&limiter);
+        assert_eq!(left(&limiter, "one"), Some(10), "{engine:?}");
+    }
+}
+
 /// The overflow bucket did not have the units of the settlement, so its id owes all of its debt.
 #[test]
 fn new_bucket_owes_for_settlements() {
@@ -367,7 +380,7 @@ fn new_bucket_owes_for_settlements() {
     }
 }
 
-/// A denial by what the id owes itself named a time at which the overflow bucket denies it.
+/// The id's own debt ends before the overflow bucket's. While the table is full, a denial names the end of the latter.
 #[test]
 fn denied_untracked_key_waits_for_the_overflow() {
     for engine in ENGINES {

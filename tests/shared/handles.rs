@@ -255,7 +255,8 @@ fn waits_keep_their_deadline_over_a_reload() {
     assert_eq!(sleeps.get(), 1);
 }
 
-/// tokio lets a task poll so many of its own futures, and then makes each of them pending and wakes it: `block_on` waited for ever.
+/// A task of tokio has a budget of polls. Once it is used up, each of tokio's futures is pending and wakes the task at once, so that
+/// `block_on` polled for ever.
 #[test]
 fn blocking_in_a_task_of_tokio_ends() {
     let (done, is_done) = std::sync::mpsc::channel();
