@@ -6,7 +6,7 @@
 cargo clippy --all-targets --all-features --quiet -- -D warnings
 parts=(--lib) sets=("" tower)
 if [ "${1:-}" = tests ]; then
-    parts+=(--tests) sets=("" yaml boulder exact http tower io snapshot metrics tracing uuid watch serde valkey)
+    parts+=(--tests) sets=("" tsc yaml boulder exact http tower io snapshot metrics tracing uuid watch serde valkey)
 fi
 for features in "${sets[@]}"; do
     cargo clippy -p tollgate "${parts[@]}" --no-default-features --features "$features" --quiet -- -D warnings

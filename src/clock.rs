@@ -1,7 +1,7 @@
 //! Reads the time, in nanoseconds since the clock was made.
 
 #[cfg_attr(
-    not(all(target_os = "linux", target_arch = "x86_64", not(miri))),
+    not(all(feature = "tsc", target_os = "linux", target_arch = "x86_64", not(miri))),
     path = "clock/no_counter.rs"
 )]
 mod counter;
@@ -107,8 +107,8 @@ impl Clock {
     /// Makes the system's monotonic clock: the default.
     ///
     /// It reads the time-stamp counter (about 9 ns) if the kernel trusts the counter, which on Linux means that the
-    /// current clocksource is `tsc`; otherwise [`Instant`] (about 25 ns). The first counter of a process is
-    /// calibrated, which takes up to 200 ms.
+    /// current clocksource is `tsc`; otherwise, and without the feature `tsc` of this crate, [`Instant`] (about 25 ns).
+    /// The first counter of a process is calibrated, which takes up to 200 ms.
     ///
     /// # Example: one clock for several limiters
     ///

@@ -138,7 +138,8 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `yaml` | yes | limits from files |
+//! | `yaml` | yes | limits from files, warnings of overrides, near names in errors |
+//! | `tsc` | yes | the clock that reads the time-stamp counter, on Linux and x86-64: 9 ns in place of 25 |
 //! | `boulder` | no | Boulder's names; ids that are domains, prefixes and identifier sets |
 //! | `exact` | no | `Engine::Exact`, which keeps whole keys and lists ids; without the feature that variant does not exist |
 //! | `http` | no | response fields and the client's address, without a framework |
@@ -152,7 +153,7 @@
 //! | `io` | no | readers, writers, bodies and streams that move no more bytes than a limit allows |
 //! | `tracing` | no | events: reloads, sweeps, blocks, keys without room, a part of the denials |
 //!
-//! Without any feature, limits come from code; batches, waiting, blocks, reloads and counters work. The command `tollgate` is
+//! Without any feature, limits come from code and the time from [`Instant`](std::time::Instant); batches, waiting, blocks, reloads and counters work. The command `tollgate` is
 //! the crate `tollgate-cli`.
 //!
 #![cfg_attr(feature = "http", doc = "[`http`]: mod@crate::http")]

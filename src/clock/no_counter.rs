@@ -1,4 +1,5 @@
-//! Replaces the time-stamp counter on targets where the clock does not read it. The type has no value.
+//! Replaces the time-stamp counter on targets where the clock does not read it, and without the feature `tsc`. The type
+//! has no value.
 
 #[derive(Clone)]
 pub(crate) enum Counter {}

@@ -1,9 +1,8 @@
 //! A charge for a key without a bucket while the table is full.
 
-use crate::algorithm::Outcome;
 use crate::core::at_cap::{AtCap, Owes};
 use crate::core::spent::{ChargedTo, Spent};
-use crate::core::view::LimitsView;
+use crate::core::view::{Ask, LimitsView};
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::store::{Outdated, StoreKey};
@@ -30,7 +29,7 @@ impl LimitsView<'_> {
         key: &StoreKey<'_>,
         limit: &Limit,
         now_ns: u64,
-        ask: impl Fn(u64, u64) -> Outcome,
+        ask: Ask<'_>,
     ) -> Option<Decision> {
         let is_allowed = self.inner.overflow.at_cap == AtCap::Allow;
         if !is_allowed && !self.is_denied_at_cap(key, limit) {
@@ -76,7 +75,7 @@ impl LimitsView<'_> {
         key: &StoreKey<'_>,
         limit: &Limit,
         (now_ns, owes): (u64, Owes),
-        (ask, again): (impl Fn(u64, u64) -> Outcome, impl Fn(u64, u64) -> Outcome),
+        (ask, again): (Ask<'_>, Ask<'_>),
     ) -> Result<Option<Spent>, Outdated> {
         if self.is_denied_at_cap(key, limit) {
             return Ok(Some(self.denied_at_cap(key, limit, now_ns)));

@@ -71,15 +71,13 @@ impl LimiterState {
         loop {
             let guard = pin();
             let newest = self.view(&guard);
-            if let Some(generation) = newest.generation.before()
-                && let Ok(done) = attempt(LimitsView { generation, ..newest })
-            {
-                return done;
+            let before = newest.generation.before();
+            for generation in before.into_iter().chain([newest.generation]) {
+                if let Ok(done) = attempt(LimitsView { generation, ..newest }) {
+                    return done;
+                }
             }
-            match attempt(newest) {
-                Ok(done) => return done,
-                Err(Outdated) => coverage::hit(Race::Outdated),
-            }
+            coverage::hit(Race::Outdated);
         }
     }
 

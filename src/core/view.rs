@@ -134,19 +134,28 @@ impl<'g> LimitsView<'g> {
 
     /// Returns the word and the time that a decision is made with. A cell that was never charged starts with the debt
     /// that its key has from the overflow bucket, and no earlier than the [eviction time
-    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped. `has_own`: whether
-    /// the key has a cell or gets one. Otherwise the overflow bucket decides, with its whole debt.
+    /// floor](crate::store::Store#the-eviction-time-floor): the key's former cell may have been dropped.
     #[inline]
     fn starting_state(
         self,
         key: &StoreKey<'_>,
         word: u64,
         now_ns: u64,
-        has_own: impl FnOnce() -> bool,
+        own: OwnCell,
     ) -> Result<(u64, u64), Outdated> {
         if word != 0 {
             return Ok((word, now_ns));
         }
+        self.state_of_new(key, now_ns, own)
+    }
+
+    #[inline(never)]
+    fn state_of_new(
+        self,
+        key: &StoreKey<'_>,
+        now_ns: u64,
+        own: OwnCell,
+    ) -> Result<(u64, u64), Outdated> {
         let mut debt = 0;
         if self.inner.overflow.has_overflow() {
             self.inner.overflow.fence();
@@ -160,7 +169,7 @@ impl<'g> LimitsView<'g> {
             coverage::hit(Race::FloorUsed);
         }
         let at_ns = now_ns.max(floor_ns);
-        if debt != 0 && has_own() {
+        if debt != 0 && (own == OwnCell::Yes || self.has_room(key, now_ns)) {
             debt = self.owed_by_key(key, debt, at_ns);
         }
         Ok((debt, at_ns))
@@ -236,14 +245,13 @@ impl<'g> LimitsView<'g> {
         if limit.rule().is_concurrency() {
             return Ok(ask(word.unwrap_or(0), now_ns).decision);
         }
-        let is_known = word.is_some();
-        let has_own = || is_known || self.has_room(key, now_ns);
-        let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns, has_own)?;
+        let own = if word.is_some() { OwnCell::Yes } else { OwnCell::IfRoom };
+        let (word, at_ns) = self.starting_state(key, word.unwrap_or(0), now_ns, own)?;
         let decision = ask(word, at_ns).decision.seen_earlier(at_ns - now_ns);
         let is_charged = decision.allowed() && demand.cost > 0;
         let gcra = limit.rule().gcra().filter(|_| at_ns > now_ns && is_charged);
         // A spend would charge the overflow bucket, whose next call is decided as of the same time.
-        let gcra = gcra.filter(|_| has_own());
+        let gcra = gcra.filter(|_| own == OwnCell::Yes || self.has_room(key, now_ns));
         Ok(gcra.map_or(decision, |gcra| {
             let spent_ns = gcra.charge(word, at_ns, demand.cost).spent_ns;
             gcra.decision_after(spent_ns, now_ns, demand.needed())
@@ -311,16 +319,7 @@ impl<'g> LimitsView<'g> {
                     let to = ChargedTo::OwnCell;
                     let spent = Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
                     if spent.charge.is_none() && is_new && word != 0 {
-                        // Denied by the overflow bucket's debt: a new bucket without it would have allowed the call.
-                        self.inner.overflow.counts.count_overflowed();
-                        // Denied by what the key owes itself. Without room the overflow bucket decides, as for a check.
-                        let has_room = || self.has_room(key, now_ns);
-                        let (word, at_ns) = self.starting_state(key, 0, now_ns, has_room)?;
-                        let denied =
-                            Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
-                        if denied.charge.is_none() && !denied.decision.allowed() {
-                            return Ok(denied);
-                        }
+                        return self.denied_by_debt(key, limit, now_ns, (spent, &again));
                     }
                     return Ok(spent);
                 }
@@ -331,6 +330,25 @@ impl<'g> LimitsView<'g> {
                 return Ok(spent);
             }
         }
+    }
+
+    /// Returns the denial `spent` of a key without a bucket that owes something: if there is no room for a bucket, the
+    /// denial of the overflow bucket, as for a check.
+    #[cold]
+    fn denied_by_debt(
+        self,
+        key: &StoreKey<'_>,
+        limit: &Limit,
+        now_ns: u64,
+        (spent, again): (Spent, Ask<'_>),
+    ) -> Result<Spent, Outdated> {
+        // A new bucket without the debt would have allowed the call.
+        self.inner.overflow.counts.count_overflowed();
+        let (word, at_ns) = self.state_of_new(key, now_ns, OwnCell::IfRoom)?;
+        let to = ChargedTo::OwnCell;
+        let denied = Spent::new(limit.rule(), again(word, at_ns), (at_ns, now_ns), to);
+        let is_denied = denied.charge.is_none() && !denied.decision.allowed();
+        Ok(if is_denied { denied } else { spent })
     }
 
     /// Refunds or resets: stores the word that `ask` computes if `key` has a cell. A key without one may have a debt from the
@@ -346,8 +364,7 @@ impl<'g> LimitsView<'g> {
             Ok(RuleInput { word, at_ns, is_new }) => {
                 if is_new {
                     // The key has no bucket. Its debt from the overflow bucket is the debt of other keys as well, and stays.
-                    let has_room = || self.has_room(key, now_ns);
-                    let (word, at_ns) = self.starting_state(key, 0, now_ns, has_room)?;
+                    let (word, at_ns) = self.state_of_new(key, now_ns, OwnCell::IfRoom)?;
                     if word != 0 {
                         let decision = limit.rule().refund(word, at_ns, 0).decision;
                         return Ok(decision.seen_earlier(at_ns - now_ns));
@@ -374,7 +391,7 @@ impl<'g> LimitsView<'g> {
     ) -> Result<RuleInput, UpdateError> {
         let mut input = Ok(RuleInput { word: 0, at_ns: now_ns, is_new: true });
         self.inner.store.update(Change { key, absent, now_ns }, &self, |before| {
-            let (word, at_ns) = match self.starting_state(key, before, now_ns, || true) {
+            let (word, at_ns) = match self.starting_state(key, before, now_ns, OwnCell::Yes) {
                 Ok(state) => state,
                 Err(outdated) => {
                     input = Err(outdated);
@@ -413,6 +430,17 @@ impl<'g> LimitsView<'g> {
     ) -> Result<Decision, Outdated> {
         self.refund_by(key, limit, now_ns, |word, now_ns| limit.rule().reset(word, now_ns))
     }
+}
+
+/// Computes the outcome of a call from a word and a time. Cold paths take it in this form, so that each is compiled once.
+pub(super) type Ask<'a> = &'a dyn Fn(u64, u64) -> Outcome;
+
+/// Whether a key has a cell or gets one. If it does not, the overflow bucket decides, with its whole debt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnCell {
+    Yes,
+    /// It gets one if the table has room.
+    IfRoom,
 }
 
 /// The arguments with which a rule was called.

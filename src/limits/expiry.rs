@@ -37,6 +37,7 @@ impl Expiry {
     }
 
     /// Returns the seconds that are left at `now_s`; 0 after the end.
+    #[cfg(any(feature = "yaml", feature = "serde"))]
     pub(crate) fn left_s(self, now_s: u64) -> u64 {
         self.0.saturating_sub(now_s)
     }

@@ -225,7 +225,11 @@ impl IdFormat {
             IdFormat::RegIdFqdnSet => Shape::Composite(Part::Boulder(BoulderPart::FqdnSet)),
         }
     }
+}
 
+/// For warnings.
+#[cfg(any(feature = "yaml", feature = "serde"))]
+impl IdFormat {
     /// Returns whether ids of the format have text that nothing checks.
     pub(crate) fn has_free_text(self) -> bool {
         self.has_part(Part::String)

@@ -54,9 +54,9 @@ pub use options::{LimitMode, LimitOptions, OverrideOptions};
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub use read::AlgorithmFields;
 pub(crate) use registry::{Applying, BEFORE_ALL_ENDS_NS, Entry, LimitUse, OverrideById};
-pub use registry::{
-    LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry, Warning, WarningKind, Warnings,
-};
+pub use registry::{LimitEntry, Limits, LimitsBuilder, Location, OverrideEntry};
+#[cfg(any(feature = "yaml", feature = "serde"))]
+pub use registry::{Warning, WarningKind, Warnings};
 #[cfg(not(feature = "valkey"))]
 pub(crate) use sharing::StoreOptions;
 #[cfg(feature = "watch")]

@@ -1,6 +1,7 @@
 //! Small parts that know nothing of rate limits: atomics, text, addresses, decimals, threads, and the hooks of the loom models.
 
 pub(crate) mod background;
+#[cfg(any(feature = "http", feature = "yaml", feature = "serde"))]
 pub(crate) mod client_network;
 pub(crate) mod coverage;
 pub(crate) mod decimal;

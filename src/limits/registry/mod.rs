@@ -17,10 +17,11 @@ mod sharing;
 #[cfg(not(feature = "valkey"))]
 #[path = "no_sharing.rs"]
 mod sharing;
-#[cfg(feature = "valkey")]
+#[cfg(all(feature = "valkey", any(feature = "yaml", feature = "serde")))]
 mod sharing_warnings;
 mod similar_ids;
 mod terms;
+#[cfg(any(feature = "yaml", feature = "serde"))]
 mod warnings;
 
 use std::collections::HashMap;
@@ -46,6 +47,7 @@ pub(crate) use sharing::sharing_faults;
 #[cfg(any(feature = "yaml", feature = "serde"))]
 pub(crate) use terms::check_options;
 pub(crate) use terms::{OverrideTerms, SourceLine, SourcePath};
+#[cfg(any(feature = "yaml", feature = "serde"))]
 pub use warnings::{Warning, WarningKind, Warnings};
 
 /// All limits that a [`Limiter`](crate::Limiter) knows by name: the format of each limit's ids, its default, and its

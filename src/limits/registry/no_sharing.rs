@@ -1,8 +1,6 @@
 //! What a build without the feature for shared limits has in their place: each limit is local.
 
-use std::iter;
-
-use super::{Entry, Limits, Warning};
+use super::{Entry, Limits};
 use crate::error::Error;
 use crate::limit::{Limit, LimitFault};
 use crate::limits::{LimitOptions, StoreOptions};
@@ -27,8 +25,9 @@ impl Limits {
         Ok(())
     }
 
-    pub(super) fn warnings_of_sharing(&self) -> impl Iterator<Item = Warning> + use<> {
-        iter::empty()
+    #[cfg(any(feature = "yaml", feature = "serde"))]
+    pub(super) fn warnings_of_sharing(&self) -> impl Iterator<Item = super::Warning> + use<> {
+        std::iter::empty()
     }
 }
 

@@ -10,9 +10,6 @@ pub(super) const NEAR_MAX: usize = 8;
 /// The fewest characters of an id that is compared for a typing error. Shorter ids differ in one character from many others.
 const SLIP_MIN_CHARS: usize = 3;
 
-/// The number of similar overrides at which all but the most similar are dropped.
-const HELD_MAX: usize = 8 * NEAR_MAX;
-
 /// Finds overrides of similar ids, at most `count`: the most similar first, and equally similar ones in the order of
 /// their ids.
 pub(super) fn find(limit: &LimitEntry<'_>, id: &[u8], count: usize) -> Vec<NearEntry> {
@@ -28,13 +25,12 @@ pub(super) fn find(limit: &LimitEntry<'_>, id: &[u8], count: usize) -> Vec<NearE
         }
         let other = ComparedId::new(limit.format(), other);
         if let Some(why) = own.compare(&other) {
-            found.push(Similar { rank: rank(&why), id: other.text, given, why });
-        }
-        if found.len() > HELD_MAX {
-            keep_most_similar(&mut found, count);
+            let similar = Similar { rank: rank(&why), id: other.text, given, why };
+            let before = |it: &Similar<'_>| (it.rank, &it.id) < (similar.rank, &similar.id);
+            found.insert(found.partition_point(before), similar);
+            found.truncate(count);
         }
     }
-    keep_most_similar(&mut found, count);
     found.into_iter().map(|similar| near_entry(&similar.given, similar.why)).collect()
 }
 
@@ -52,11 +48,6 @@ struct Similar<'a> {
     id: String,
     given: OverrideEntry<'a>,
     why: WhyNot,
-}
-
-fn keep_most_similar(found: &mut Vec<Similar<'_>>, count: usize) {
-    found.sort_by(|a, b| (a.rank, &a.id).cmp(&(b.rank, &b.id)));
-    found.truncate(count);
 }
 
 /// Ranks a reason: the more similar the ids look, the lower.

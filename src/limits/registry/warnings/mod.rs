@@ -175,7 +175,8 @@ impl Limits {
     /// below a registered domain, which no call has. So does a shared limit without a store, and a leased one with a field that
     /// leases do not go with. The first 1,000 warnings of overrides are listed, the rest is counted.
     ///
-    /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings.
+    /// It looks at every override, so do not call it for each request. It needs memory for 2,000 warnings. It exists with the
+    /// feature `yaml` or `serde`.
     ///
     /// # Example
     ///
