@@ -22,7 +22,7 @@ impl LimiterState {
         call: Call,
         now_ns: u64,
     ) -> bool {
-        self.with_shadow((key, u64::MAX), factor, now_ns, |view, key, limit| {
+        self.with_shadow((key, u64::MAX), factor, now_ns, &|view, key, limit| {
             if call.can_be_denied() && call.cost() > limit.burst() {
                 return Ok(true);
             }
@@ -40,7 +40,7 @@ impl LimiterState {
         spends: bool,
         now_ns: u64,
     ) -> bool {
-        self.with_shadow((key, u64::MAX), factor, now_ns, |view, key, limit| {
+        self.with_shadow((key, u64::MAX), factor, now_ns, &|view, key, limit| {
             let of_burst = || Floor::Percent(percent).units_of(limit.burst());
             let leave = if percent == 0 { demand.leave } else { of_burst() };
             let demand = Demand { leave, ..demand };
@@ -61,7 +61,7 @@ impl LimiterState {
         call: Call,
         now_ns: u64,
     ) -> bool {
-        self.with_shadow(charged, factor, now_ns, |view, key, limit| {
+        self.with_shadow(charged, factor, now_ns, &|view, key, limit| {
             run_capped(call, view, key, limit, now_ns)
         })
     }
@@ -74,7 +74,7 @@ impl LimiterState {
         (key, generation): (KeyRef<'_>, u64),
         factor: Factor,
         now_ns: u64,
-        then: impl Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<bool, Outdated>,
+        then: &dyn Fn(LimitsView<'_>, &StoreKey<'_>, &Limit) -> Result<bool, Outdated>,
     ) -> bool {
         self.with_view(|view| {
             let limits = &view.generation.limits;

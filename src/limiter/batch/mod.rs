@@ -220,7 +220,7 @@ impl<'a> Batch<'a> {
         keeps: bool,
         mut report: impl FnMut(&Decision, LimitsView<'_>, &Prepared<'_>),
     ) -> Result<Decision, Error> {
-        self.with_members(OF_SPEND, keeps, |view, members| {
+        self.with_members(OF_SPEND, keeps, &mut |view, members| {
             returned_on_panic(view, members, |members| {
                 let (decision, now_ns) = spend(view, members)?;
                 if looks_again && !decision.allowed() {
@@ -264,7 +264,7 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
-        self.with_members(OF_SPEND, true, |view, members| {
+        self.with_members(OF_SPEND, true, &mut |view, members| {
             look(view, members, Looks::AtRoom)?;
             Ok(strictest(members, |member| member.can_deny()))
         })
@@ -299,8 +299,8 @@ impl<'a> Batch<'a> {
     pub fn refund(&self) -> Result<Decision, Error> {
         self.give_each(
             OF_REFUND,
-            |member| Call::Refund(member.cost),
-            |view, key, limit, member, now_ns| {
+            &|member| Call::Refund(member.cost),
+            &|view, key, limit, member, now_ns| {
                 let cost = if member.mode == MemberMode::CheckOnly { 0 } else { member.cost };
                 // A reload may have made the burst smaller since the cost was checked.
                 view.refund(key, limit, cost.min(limit.burst()), now_ns)
@@ -329,25 +329,23 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset(&self) -> Result<Decision, Error> {
-        self.give_each(
-            OF_RESET,
-            |_| Call::Reset,
-            |view, key, limit, member, now_ns| match member.mode {
-                MemberMode::CheckOnly => {
-                    let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
-                    view.look(key, (limit, Demand::NOTHING), now_ns, ask)
-                }
-                _ => view.reset(key, limit, now_ns),
-            },
-        )
+        self.give_each(OF_RESET, &|_| Call::Reset, &|view, key, limit, member, now_ns| match member
+            .mode
+        {
+            MemberMode::CheckOnly => {
+                let ask = |word, at_ns| limit.rule().spend(word, at_ns, 0);
+                view.look(key, (limit, Demand::NOTHING), now_ns, ask)
+            }
+            _ => view.reset(key, limit, now_ns),
+        })
     }
 
     /// Calls `give` for each member, and repeats it as `shadow_call` on the member's shadow.
     fn give_each(
         &self,
         needs: Needs,
-        shadow_call: impl Fn(&Prepared<'_>) -> Call<'static>,
-        give: impl Fn(
+        shadow_call: &dyn Fn(&Prepared<'_>) -> Call<'static>,
+        give: &dyn Fn(
             LimitsView<'_>,
             &StoreKey<'_>,
             &Limit,
@@ -355,7 +353,7 @@ impl<'a> Batch<'a> {
             u64,
         ) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
-        self.with_members(needs, false, |view, members| {
+        self.with_members(needs, false, &mut |view, members| {
             let now_ns = view.inner.clock.now_ns();
             for member in members.iter_mut() {
                 member.decision = match give(view, &member.key, &member.limit, member, now_ns) {
@@ -379,7 +377,10 @@ impl<'a> Batch<'a> {
         &self,
         needs: Needs,
         with_permits: bool,
-        mut call: impl FnMut(LimitsView<'_>, &mut PreparedMembers<'_>) -> Result<Decision, Outdated>,
+        call: &mut dyn FnMut(
+            LimitsView<'_>,
+            &mut PreparedMembers<'_>,
+        ) -> Result<Decision, Outdated>,
     ) -> Result<Decision, Error> {
         let inner = &*self.limiter.inner;
         if !inner.is_enabled() {

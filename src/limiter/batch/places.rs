@@ -19,7 +19,7 @@ use crate::util::time::saturating_ns;
 impl Batch<'_> {
     /// Returns the error of a batch that could never be charged.
     pub(super) fn validate(&self) -> Result<(), Error> {
-        self.with_members(OF_SPEND, true, |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
+        self.with_members(OF_SPEND, true, &mut |_, _| Ok(Decision::UNLIMITED)).map(|_| ())
     }
 
     /// Counts a call that was refused for the member at this position.

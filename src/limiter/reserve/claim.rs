@@ -310,11 +310,14 @@ impl ClaimedBy {
                 return Ok(None);
             };
             let store_key = view.store_key(key, tag);
-            if claim.factor == Factor::ONE {
-                return then(view, &store_key, limit).map(Some);
-            }
-            let scaled = view.scaled(key.limit, limit, claim.factor).ok().flatten();
-            scaled.map(|limit| then(view, &store_key, &limit)).transpose()
+            let is_scaled = claim.factor != Factor::ONE;
+            let scaled = is_scaled.then(|| view.scaled(key.limit, limit, claim.factor).ok());
+            let limit = match &scaled {
+                None => limit,
+                Some(Some(Some(scaled))) => scaled,
+                Some(_) => return Ok(None),
+            };
+            then(view, &store_key, limit).map(Some)
         })
     }
 }
