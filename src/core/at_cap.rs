@@ -14,7 +14,7 @@ use crate::util::sync::{AtomicU64, Figure, Ordering, Switch, fence};
 /// `max_keys`](crate::LimiterOptions::max_keys) and the common places are taken, and the call found no
 /// bucket that is full and can be dropped. A bucket that is not full is never dropped.
 ///
-/// An id with an override of its own always gets a bucket, beside `max_keys`.
+/// An id with its own override always gets a bucket, which does not count under `max_keys`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,11 +33,11 @@ use crate::util::sync::{AtomicU64, Figure, Ordering, Switch, fence};
 pub enum AtCap {
     /// The untracked keys of a limit share one bucket, which keeps the limit's bound. So a key may be denied because
     /// other keys have used the units. When a key that has used the overflow bucket gets its own bucket, that bucket starts
-    /// with what the key owes of the overflow bucket's debt.
+    /// with the debt that the key has in the overflow bucket.
     ///
-    /// The overflow bucket counts in units of the limit's default. A call that another limit decides cannot use it, and is
-    /// denied for [lack of room](crate::Decision::out_of_room): a call with a factor, or for an id whose account has an
-    /// override, and the id itself none. A batch in which several untracked ids of one
+    /// The overflow bucket counts in units of the limit's default. A call with a factor, and a call for an id without
+    /// an override whose account has one, cannot use the overflow bucket. They are denied for
+    /// [lack of room](crate::Decision::out_of_room). A batch in which several untracked ids of one
     /// limit share the bucket needs the sum of their units. If that is more than the burst, the batch is denied until
     /// the table has room.
     ///
@@ -56,30 +56,30 @@ pub enum AtCap {
 pub(crate) enum Owes {
     /// The units of its charges, under gcra.
     OwnUnits,
-    /// All of it: the units are used later, or the bucket did not have as many as the key has used.
+    /// The whole debt: the charge is a reservation, whose units are used later, or a settlement of more units than the bucket had.
     WholeDebt,
 }
 
 /// The policy for a full table, and counters of the calls that it decided.
 pub(crate) struct Overflow {
     pub(crate) at_cap: AtCap,
-    /// Whether a restore brought debts of untracked keys: overflow buckets, or debts of ids that have an override now.
+    /// Whether a restore read debts of untracked keys: of overflow buckets, or of ids that have an override now.
     has_restored: Switch,
     charged: ChargedKeys,
     pub(crate) counts: OverflowCounts,
 }
 
-/// Until when each key owes what it was charged for in overflow buckets. Without it, each new cell would start with the debt of
-/// a crowd and keep its place for as long as the crowd's bucket fills, so that the next crowd would find the table full.
+/// For each key, the time until which it owes the units that it was charged in overflow buckets. Without these times, each new cell
+/// would start with the debt of all untracked keys, and keep its place until that debt is over. So later keys would find the table full.
 ///
-/// A count-min sketch of times: each key has a few parts, by its hash, and a charge moves the time of each. The earliest of them
-/// is at least the key's own: other keys share its parts, but seldom all of them.
+/// A count-min sketch of times: a key's hash chooses a few parts, and a charge of the key raises the time of each part. The earliest
+/// of these times is at least the key's own. It is later only if other keys share all of these parts, which is rare.
 struct ChargedKeys {
     parts: OnceLock<Box<[AtomicU64]>>,
 }
 
-/// The number of parts, a power of two: 512 KiB. Far more than those of keys that owe something, so that few others are taken for
-/// them.
+/// The number of parts, a power of two: 512 KiB. Usually it is far larger than the number of parts of keys that owe units, so that
+/// few other keys seem to owe units.
 const PARTS: usize = if cfg!(tollgate_loom) { 1 } else { 1 << 16 };
 
 /// Odd multipliers that choose the parts of a key.
@@ -128,8 +128,8 @@ impl Overflow {
         }
     }
 
-    /// Returns the time until which a key may owe what it was charged for in an overflow bucket, 0 for nothing. Called after the
-    /// [fence](Self::fence).
+    /// Returns the time until which a key may owe units that it was charged in an overflow bucket, or 0 if it owes none. Called after
+    /// the [fence](Self::fence).
     pub(crate) fn owes_until_ns(&self, hash: u64) -> u64 {
         let Some(parts) = self.charged.parts.get() else { return 0 };
         // Relaxed: the fence orders it.
@@ -154,8 +154,8 @@ impl Overflow {
     /// Orders a call's store before its next load, on both sides of the overflow bucket.
     ///
     /// One side charges the overflow bucket, fences, and looks whether the key has a cell by now. The other side inserts
-    /// a cell, fences, and reads the overflow bucket's word. One of them sees the other. So a key that was charged to
-    /// the overflow bucket gets a cell only with what it owes.
+    /// a cell, fences, and reads the overflow bucket's word. At least one side sees the write of the other. So a key
+    /// that was charged to the overflow bucket never gets a cell without its debt.
     pub(crate) fn fence(&self) {
         if !fault::active(Fault::NoFence) {
             // SeqCst: on both sides a store must come before a load of another location (model

@@ -1,4 +1,4 @@
-//! Permits: what is in flight under a limit of concurrency.
+//! Permits: the units of a limit of concurrency, which callers hold while their work is in flight.
 
 use std::cell::Cell;
 

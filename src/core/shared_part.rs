@@ -1,4 +1,4 @@
-//! What the core knows of the limits that nodes share.
+//! The interface by which the core uses limits that nodes share.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -11,13 +11,13 @@ use crate::observe::shared::StoreCounters;
 
 /// The part of a limiter for the limits that nodes share. A limiter without a store has none.
 pub(crate) trait SharedPart: Any + Send + Sync {
-    /// Looks at up to `cells` of its words, and drops those whose time is over.
+    /// Looks at up to `cells` words of the part, and drops the words whose time is over.
     fn sweep(&self, cells: usize, now_ns: u64, view: LimitsView<'_>);
 
     /// Frees the memory that no reader reads any more, after a whole sweep.
     fn free_unread(&self);
 
-    /// Gives back what the node holds, before a reload replaces the limits.
+    /// Returns the units that the node holds in leases, before a reload replaces the limits.
     fn begin_reload(&self, limiter: &Arc<LimiterState>);
 
     /// Migrates its words to the limits of a view.

@@ -1,4 +1,4 @@
-//! The result of a charge: the decision, and what a later return of its units needs to know.
+//! The result of a charge: the decision, and the data that a later return of its units needs.
 
 use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;

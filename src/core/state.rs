@@ -61,8 +61,8 @@ impl LimiterState {
 
     /// Calls `attempt` with a view of the limits, again with a new view if the limits changed meanwhile.
     ///
-    /// While a reload migrates cells, the limits before come first: they decide a call for a cell that the reload has
-    /// not come to, and the cell's shard is left to the reload.
+    /// While a reload migrates cells, the first attempt uses the limits before. They decide a call for a cell that the reload
+    /// has not come to, and the call leaves the migration of the cell's shard to the reload.
     pub(crate) fn with_view<R>(
         &self,
         mut attempt: impl FnMut(LimitsView<'_>) -> Result<R, Outdated>,

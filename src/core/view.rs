@@ -175,10 +175,10 @@ impl<'g> LimitsView<'g> {
         Ok((debt, at_ns))
     }
 
-    /// Returns what a key without a bucket owes of the debt of its limit's overflow bucket, which the caller has read.
+    /// Returns the part of `debt` that a key without a bucket owes. `debt` is the overflow bucket's, which the caller has read.
     #[cold]
     fn owed_by_key(self, key: &StoreKey<'_>, debt: u64, at_ns: u64) -> u64 {
-        // An override's debt is its id's own.
+        // The debt of an override belongs to the override's id alone.
         if key.tag.is_of_override() || at_ns < self.generation.all_owe_until_ns(key.key.limit) {
             return debt;
         }

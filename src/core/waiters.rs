@@ -1,7 +1,7 @@
-//! Lists the callers that sleep until a bucket has room, so that one of them is woken when another leaves some: streams that
-//! wait for places, and batches that wait for permits.
+//! Lists the callers that sleep until a bucket has room: streams that wait for places, and batches that wait for permits. A
+//! caller that leaves room wakes one of them.
 //!
-//! Each of them has a timer as well. So a wake that comes for nothing, or not at all, costs time, and no bound depends on it.
+//! Each waiting caller also has a timer. So a wake in vain, or a missing wake, costs only time, and no bound depends on wakes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use crate::store::key::KeyRef;
 use crate::util::lock::Mutex;
 use crate::util::sync::{FigureUsize, Ordering};
 
-/// A bucket of any limiter: a hash of the limiter and the key. If two buckets have the same one, a wake may go to a
+/// A bucket of any limiter: a hash of the limiter and the key. If two buckets have the same hash, a wake may go to a
 /// caller of the other bucket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bucket(u64);
@@ -29,8 +29,8 @@ impl Bucket {
         &LISTS[self.0 as usize % LISTS.len()]
     }
 
-    /// Wakes the stream of the bucket whose place is the latest. It moves to the place that was left, and leaves none itself,
-    /// because no charge is behind its own.
+    /// Wakes the stream whose place is the last in the bucket. The stream moves to the place that another caller has left. Its old
+    /// place does not become vacant, because no charge is behind that place.
     #[cfg_attr(not(feature = "io"), allow(dead_code, reason = "only streams move to places"))]
     pub(crate) fn wake_last(self) {
         self.wake(|turns| turns.next_back());
@@ -120,7 +120,7 @@ impl Entry {
         self.0.is_some_and(|turn| matches!(turn.bucket.list().lock().get(&turn), Some(None)))
     }
 
-    /// Removes the caller from the list. Returns whether it was woken for what another has left.
+    /// Removes the caller from the list. Returns whether it was woken for room that another caller has left.
     pub(crate) fn leave(&mut self) -> bool {
         let Some(turn) = self.0.take() else { return false };
         let mut list = turn.bucket.list().lock();

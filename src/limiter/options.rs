@@ -116,9 +116,9 @@ impl LimiterOptions {
     ///
     /// Half of `max_keys` is divided equally among the limits, and each limit's part is its own; the other half goes to the
     /// keys that come first. So the invented ids of one limit cannot take the buckets that another needs: of two limits each
-    /// has a quarter for itself, and at most three quarters in all. A limit alone has all. A limit with
-    /// [`max_keys`](crate::limits::LimitOptions::max_keys) of its own has that number, and the rest is divided among the
-    /// others. A shadow limit counts as a limit. A limit without an id that it limits, and a limit that nodes share, has no
+    /// has a quarter for itself, and can have at most three quarters in all. A single limit can have all. A limit with its own
+    /// [`max_keys`](crate::limits::LimitOptions::max_keys) has that number, and the rest is divided among the
+    /// others. A shadow limit counts as a limit. A limit that limits no id, and a limit that nodes share, have no
     /// part.
     ///
     /// A reload divides `max_keys` among the new limits. A limit that is above its part by then keeps its buckets, and gets
@@ -126,14 +126,14 @@ impl LimiterOptions {
     ///
     /// # Overrides
     ///
-    /// The bucket of an id that has an override of its own does not count: the limiter has at most `max_keys` buckets and
-    /// one for each such id. (An override of an account in a composite format is for any number of ids, whose buckets
-    /// count.) If the override ends or a reload removes it, the bucket counts from then on, also if there are `max_keys`
-    /// others: it is kept, and no new one is made until there are fewer.
+    /// The bucket of an id with its own override does not count: the limiter has at most `max_keys` buckets, and one more
+    /// for each such id. (An override of an account in a composite format is for any number of ids, whose buckets
+    /// count.) If the override ends or a reload removes it, its bucket stays and counts from then on. If there are `max_keys`
+    /// other buckets by then, no new bucket is made until there are fewer.
     ///
     /// # Memory
     ///
-    /// That many buckets take up to about 1.8 GiB, and up to three times that while a thread is stalled in a call (see
+    /// The default number of buckets takes up to about 1.8 GiB, and up to three times that while a thread is stalled in a call (see
     /// [`Stats::retired`](crate::metrics::Stats::retired)). The table grows and shrinks with the number of buckets.
     ///
     /// # Example
@@ -205,9 +205,9 @@ impl LimiterOptions {
     }
 
     /// Sets the most vacant places that are kept at once, for all limits together: places of cancelled
-    /// [reservations](crate::reserve::Reservation::cancel) that later reservations may take. One more place stays empty. Only
-    /// a limit that has fewer places than its equal part of this number keeps as many; so there are at most about twice
-    /// as many in all. Places of one id that follow each other count as one. Any number; with 0 no reservation takes a vacant place.
+    /// [reservations](crate::reserve::Reservation::cancel) that later reservations may take. Beyond this number a
+    /// cancelled place stays empty, unless its limit has fewer places than its equal part of the number; so there are at most about
+    /// twice as many in all. Places of one id that follow each other count as one. Any number; with 0 no reservation takes a vacant place.
     /// Default: 4,096.
     ///
     /// A place takes 64 bytes; an id with places takes about 100 bytes, plus the id if that is longer than 18 bytes.

@@ -73,7 +73,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::is_invalid_name`] if there is no limit with this name, or if it counts units and not what is in flight.
+    /// [`Error::is_invalid_name`] if there is no limit with this name, or if it is not a concurrency limit.
     ///
     /// # Example
     ///
@@ -106,11 +106,11 @@ impl ConcurrencyLimit {
 
     /// Takes `permits` permits of the id, all or none. If the call is allowed, they are out until the [`Permit`] is dropped.
     ///
-    /// The decision's `remaining` is what the id has left. A denial's `retry_in` is the limit's
-    /// [`retry_after`](Limit::retry_after), since nobody knows when a permit comes back. With 0 permits the call takes none.
+    /// The decision's `remaining` is the number of permits that the id can still take. A denial's `retry_in` is the limit's
+    /// [`retry_after`](Limit::retry_after), because the time at which a permit comes back is unknown. With 0 permits the call takes none.
     ///
-    /// If no limit applies to the id, under a limit in shadow mode that would deny, and while the limiter is switched off, the
-    /// call is allowed and counts nothing.
+    /// In three cases the call is allowed and takes no permits: no limit applies to the id, a limit in shadow mode would deny
+    /// the call, or the limiter is switched off.
     ///
     /// # Errors
     ///
@@ -199,11 +199,11 @@ impl ConcurrencyLimit {
         self.0.tally.in_flight()
     }
 
-    /// Sets the most permits of an id, for the ids without an override, from now on. Calls that are in flight stay. For a
-    /// controller: one that raises the number while calls are quick, and lowers it when they slow down.
+    /// Sets the most permits of an id, for the ids without an override, from now on. Permits that are out stay out. A
+    /// controller uses it: it raises the number while calls are quick, and lowers the number when calls slow down.
     ///
-    /// 0 denies all; a number above 16777215 counts as that. A reload that changes the limit's default ends it, another reload does
-    /// not. One call still takes at most the configured `max`.
+    /// With 0 every call is denied; a number above 16777215 counts as 16777215. A reload that changes the limit's default ends the
+    /// setting; any other reload keeps it. One call still takes at most the configured `max`.
     ///
     /// # Example
     ///
@@ -259,7 +259,7 @@ impl ConcurrencyLimit {
         self.0.unblock(id)
     }
 
-    /// Returns which limit applies to an id, and the decision about so many permits: see [`KeyedLimit::explain`].
+    /// Returns which limit applies to an id, and the decision about this number of permits: see [`KeyedLimit::explain`].
     ///
     /// # Errors
     ///
@@ -308,13 +308,13 @@ impl fmt::Debug for Permit {
 }
 
 impl KeyedLimit {
-    /// Whether the limit counts what is in flight.
+    /// Whether this is a concurrency limit.
     pub(crate) fn counts_in_flight(&self) -> bool {
         let guard = pin();
         self.limiter.inner.view(&guard).generation.limits.entry(self.index).counts_in_flight()
     }
 
-    /// Returns the limit with the number of permits that a caller has set, if it is the default and counts what is in flight.
+    /// Returns the limit, with the maximum that a caller has set if it is the default of a concurrency limit.
     #[inline]
     pub(crate) fn with_set_max<'l>(&self, limit: &'l Limit, tag: LimitTag) -> Cow<'l, Limit> {
         if limit.rule().is_concurrency()

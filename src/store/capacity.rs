@@ -1,8 +1,8 @@
 //! Holds the cap on keys exactly, and divides it among the limits: a call reserves a place before it inserts a key.
 //!
 //! Half of the cap is divided equally among the limits, and each limit's part is its own. The other half is common: it
-//! goes to the keys that come first. So no limit can take the places that another needs. An id with an override of its
-//! own has a place beside the cap, because the number of such ids is that of the overrides.
+//! goes to the keys that come first. So no limit can take the places that another needs. An id with its own
+//! override has a place beside the cap, because there are only as many such ids as overrides.
 //!
 //! Each cell is counted in one room, which its [tag](LimitTag::room) names. A tag never changes while its cell is in a
 //! slot, so the call that ends a cell knows where the cell is counted.
@@ -22,7 +22,7 @@ pub(crate) struct Reservations {
     cap: FigureUsize,
     /// The places under the cap, of all limits.
     taken: AtomicU64,
-    /// The places of ids that have an override of their own.
+    /// The places of ids that have their own override.
     beside: AtomicU64,
     common: Common,
     parts: Parts,

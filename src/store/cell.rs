@@ -1,5 +1,5 @@
 //! Holds the state of one bucket: an atomic word, and every compare-and-swap on it. `Cell::update` is the loop that most
-//! calls use; the fast path of a spend has a loop of its own around `live_word` and `swap_live`.
+//! calls use; the fast path of a spend has a separate loop around `live_word` and `swap_live`.
 
 use crate::util::coverage::{self, Race};
 use crate::util::fault::{self, Fault};

@@ -18,12 +18,12 @@ impl LimitIndex {
     }
 }
 
-/// What counts a cell: see [`capacity`](crate::store::capacity).
+/// The count to which a cell belongs: see [`capacity`](crate::store::capacity).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// The limit's part of the cap, and the common places.
     UnderCap(LimitIndex),
-    /// The places of ids that have an override of their own.
+    /// The places of ids that have their own override.
     BesideCap,
 }
 
@@ -121,13 +121,13 @@ impl LimitTag {
         self.0 & Stamp::GENERATION_MASK == number << Self::LOW_BITS & Stamp::GENERATION_MASK
     }
 
-    /// Returns the tag of an id that has an override of its own, not only one of its account.
+    /// Returns the tag for an id that has its own override, not only an override of its account.
     #[inline]
     pub(crate) const fn of_own(self) -> LimitTag {
         LimitTag(self.0 | Self::OF_OWN)
     }
 
-    /// Returns what counts a cell with this tag.
+    /// Returns the count to which a cell with this tag belongs.
     #[inline]
     pub(crate) const fn room(self) -> Room {
         if self.0 & Self::OF_OWN != 0 {

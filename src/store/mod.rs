@@ -129,7 +129,7 @@ pub(crate) trait Rules {
     /// Converts the word of a cell to the units of `to`, a limit of the caller's generation that applies to the key at
     /// the same time as `tag` or later.
     ///
-    /// The result is always the same for the same cell. The word can be 0, that of a cell without a charge. `Outdated`: `to`
+    /// The result is always the same for the same cell. The word can be 0: a cell without a charge. `Outdated`: `to`
     /// applied to the key before `tag` did, because the caller's clock is behind.
     fn converted(
         &self,
@@ -139,8 +139,8 @@ pub(crate) trait Rules {
         to: LimitTag,
     ) -> Result<u64, Outdated>;
 
-    /// Returns the time from `at_ns` until a cell that is not full then is full if it is not charged. The cell's tag is of
-    /// the caller's generation.
+    /// Returns the time from `at_ns` until a cell is full, if it is not full at `at_ns` and no call charges it meanwhile. The
+    /// cell's tag is of the caller's generation.
     fn full_in_ns(&self, key: CellKey<'_>, tag: LimitTag, word: u64, at_ns: u64) -> Option<u64> {
         let _ = (key, tag, word, at_ns);
         None
@@ -378,8 +378,8 @@ impl Store {
         self.reservations().room_of(limit).own_taken > 0
     }
 
-    /// Returns the time from `now_ns` until a key with this tag can have a cell, as far as the buckets tell that its next
-    /// call would look at: 0 if a call now would get one, `None` if none of them makes room.
+    /// Returns the time from `now_ns` until a key with this tag can have a cell, computed from the buckets that its next call
+    /// would look at: 0 if a call now would get one, `None` if none of these buckets makes room.
     pub(crate) fn room_in_ns(&self, tag: LimitTag, now_ns: u64, rules: &impl Rules) -> Option<u64> {
         if self.reservations().has_room(tag) {
             return Some(0);

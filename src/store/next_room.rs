@@ -6,8 +6,8 @@ use super::key::{LimitIndex, LimitTag, Room};
 /// The most buckets that are remembered. No store looks at more. Fewer in models: they are on the stack, and those of loom are small.
 const MAX_BUCKETS: usize = if cfg!(tollgate_loom) { 16 } else { 256 };
 
-/// The wait for room if none of the buckets that were looked at makes room, and there are others: a sweeper that looks at all of
-/// them makes a pass in about this time.
+/// The wait for room if none of the buckets that the call looked at makes room, and the table has other buckets: the sweeper makes
+/// a pass over all buckets in about this time.
 const OTHERS_IN_NS: u64 = 1_000_000_000;
 
 /// The places that a limit lacks, and the buckets whose end can bring one. After a reload there may be more buckets than
@@ -51,8 +51,8 @@ impl<'t> NextRoom<'t> {
         self.room.is_any()
     }
 
-    /// Returns the time until enough of the buckets can be dropped. If all together make no room: `None` if `are_all`, else the
-    /// time after which others may have been dropped.
+    /// Returns the time until enough of the buckets can be dropped. If even all of them make no room, returns `None` if `are_all`, else
+    /// the time after which other buckets may have been dropped.
     pub(super) fn in_ns(self, are_all: bool) -> Option<u64> {
         self.of_buckets_in_ns().or(if are_all { None } else { Some(OTHERS_IN_NS) })
     }

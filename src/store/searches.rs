@@ -17,7 +17,7 @@ impl Searches {
         // Relaxed: it only picks the call that searches.
         match self.last_ns.load(Ordering::Relaxed) {
             0 => 0,
-            // A clock that went back is as good as one that went forward.
+            // A step of the clock back ends the pause like a step forward.
             last_ns => Searches::PAUSE_NS.saturating_sub(now_ns.abs_diff(last_ns)),
         }
     }

@@ -1,8 +1,9 @@
 //! Keeps the vacant places of one bucket in a tree, of which each version shares most nodes with the one before.
 //!
-//! The tree is a treap: its places are in the order of their ends, and each node's place has no lower rank than those beneath. The
-//! rank is a hash of the end, so the depth is about logarithmic, and a change copies the nodes of one path. A herd of batches leaves
-//! a free time in front of each place, most of them too short for any call: each node has the longest place beneath it.
+//! The tree is a treap: its places are in the order of their ends, and a node's place never has a lower rank than the places below. The
+//! rank is a hash of the end, so the depth is about logarithmic, and a change copies the nodes of one path. When many batches wait, each
+//! leaves a vacant place in front of its own place, and most of these are too short for any call. So each node has the length of
+//! the longest place below it, and a search skips parts of the tree that are too short.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ struct Node {
     place: Place,
     left: PlaceTree,
     right: PlaceTree,
-    /// The length of the longest place in this node and beneath it.
+    /// The length of the longest place in this node and below it.
     longest_ns: u64,
     count: usize,
 }
 
-/// The order of places. They are apart, but for those of units that were returned by a settlement and charged again.
+/// The order of places. Places do not overlap, except those whose units a settlement has returned and another call has charged.
 fn order(place: Place) -> (u64, u64) {
     (place.end_ns, place.start_ns)
 }

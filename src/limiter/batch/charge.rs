@@ -26,7 +26,7 @@ pub(crate) fn spend(
     Ok((decision, now_ns))
 }
 
-/// What decides a member before it is charged.
+/// The state by which a member is decided before it is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// Its bucket alone. The charge makes room for a new bucket, or finds that there is none.

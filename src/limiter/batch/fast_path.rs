@@ -50,8 +50,8 @@ pub(super) struct After<'t> {
     pub(super) keep: Option<&'t mut Receipt>,
 }
 
-/// Spends a batch. `None`: nothing has changed, and the general way has to decide. If the batch is denied, `after.tell`
-/// gets for a member that would have been allowed the decision of a check at a cost of 0.
+/// Spends a batch. `None`: nothing has changed, and `charge` has to decide. If the batch is denied, `after.tell` gets the
+/// decision of a check at a cost of 0 for each member that would have been allowed.
 #[inline(always)]
 pub(super) fn spend(
     limiter: &Limiter,

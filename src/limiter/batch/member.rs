@@ -5,7 +5,7 @@ use crate::limiter::handle::KeyedLimit;
 use crate::limits::{FloorName, Id, Leave, with_plain_bytes};
 use crate::store::Fingerprint;
 
-/// Says what a batch does with a member.
+/// Says whether a member can deny its batch, and whether the batch charges it.
 ///
 /// # Example: a limit that never denies, but counts what fits
 ///

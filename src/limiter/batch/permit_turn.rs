@@ -12,14 +12,14 @@ use crate::limiter::batch::{Batch, Member};
 use crate::limits::Scratch;
 use crate::store::key::KeyRef;
 
-/// The turn of a batch that waits for a permit. The one that has waited longest is woken first, also if it was woken before in
-/// vain, because it wants more permits than are free: those behind it then look when their own timers fire. Between the wake and the
-/// attempt the other batches that wait leave the permit alone, for [`PATIENCE`](PermitTurn::PATIENCE); a call that does not wait may
-/// take it.
+/// The turn of a batch that waits for a permit. The batch that has waited longest is woken first, even if an earlier wake was
+/// in vain because the batch wants more permits than are free. The batches behind it then look when their own timers fire. Between the
+/// wake and the attempt of the woken batch, other waiting batches leave the permit alone, for [`PATIENCE`](PermitTurn::PATIENCE); a call
+/// that does not wait may take it.
 #[derive(Default)]
 pub(super) struct PermitTurn<'b> {
     entry: Entry,
-    /// What the caller has waited for last.
+    /// The bucket, the batch and the member's position of the caller's last wait.
     of: Option<(Bucket, &'b Batch<'b>, usize)>,
     /// Whether the last wait ended because its time was over.
     is_over: bool,
@@ -63,7 +63,7 @@ impl<'b> PermitTurn<'b> {
         .await;
     }
 
-    /// How long a caller leaves the permits to another one that was woken, but does not run.
+    /// How long a caller leaves the permits to another caller that was woken, but does not run.
     pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 
     /// Whether another caller was woken for a permit of this member, and this one was not.
@@ -74,7 +74,7 @@ impl<'b> PermitTurn<'b> {
             && bucket_of(member).is_some_and(Bucket::has_woken)
     }
 
-    /// Leaves the list. If the caller was woken, and any permit is free all the same, the next one is woken: it may want fewer.
+    /// Leaves the list. If the caller was woken and a permit is still free, wakes the next caller, which may want fewer permits.
     pub(super) fn end(&mut self) {
         let Some((bucket, batch, position)) = self.of.take() else { return };
         let Member { handle, id, .. } = batch.members[position];

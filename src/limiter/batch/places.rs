@@ -134,7 +134,7 @@ impl Batch<'_> {
 /// Why a batch gets no places.
 pub(super) struct Refusal {
     error: ReserveError,
-    /// The position of the member for which.
+    /// The position of the member that gets none.
     pub(super) position: usize,
     /// Whether a batch that waits may charge the member without a place.
     pub(super) is_of_place: bool,
@@ -165,8 +165,8 @@ impl<'m> TakenPlaces<'m> {
         self.counted.push((member, counted));
     }
 
-    /// Whether the last member's bucket is one that ids share in a full table, and all members in it need more than it ever
-    /// holds. Their places have no common time.
+    /// Whether the last member's bucket is shared by ids without room, and the members that use it together need more
+    /// units than the bucket ever holds. Such members have no common time.
     fn is_above_shared_bucket(&self) -> bool {
         let shared = self.places.claims().last().and_then(Claim::shared_bucket);
         let counted = self.counted.last().and_then(|&(_, counted)| counted);

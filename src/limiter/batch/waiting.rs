@@ -1,6 +1,6 @@
 //! Waits until all limits of a batch allow it.
 //!
-//! Members under gcra take places, all for the same time: the latest at which one of them is granted. The other members have no
+//! Members under gcra take places, all for the same time: the first at which all of them have their units. The other members have no
 //! place: they are charged at that time, and if one of them is denied, all places go back and the batch waits again.
 
 use std::time::Duration;
@@ -22,8 +22,8 @@ impl Batch<'_> {
     /// Reserves the units of all members for one time, the earliest at which all of them have theirs, if that is within
     /// `at_most`. The caller does its own waiting, and may act once [`Reservation::wait`] is zero.
     ///
-    /// Each bucket keeps the member's units until then. Units that come before that time are for other waiting calls, not
-    /// for spends: while a batch waits for one limit, plain spends of the others are denied. [`retry`](Batch::retry)
+    /// Each bucket reserves the member's units until then. Units that come before that time can be used by other waiting calls,
+    /// not by spends: while a batch waits for one limit, plain spends of the others are denied. [`retry`](Batch::retry)
     /// waits without places.
     ///
     /// All members must be of gcra and have the default mode, no factor and no units to leave.
@@ -77,7 +77,7 @@ impl Batch<'_> {
     /// if one is denied, the places go back, and the batch waits again. A permit that comes back wakes the batch that has waited
     /// for it longest.
     ///
-    /// If the future is dropped, nothing stays charged but for a place that another charge is behind: see
+    /// If the future is dropped, nothing stays charged, except a place in front of another charge: see
     /// [`Reservation::cancel`].
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Batch<'_> {
     }
 
     /// Waits like [`until_allowed`](Batch::until_allowed), and for the end of the members' blocks. Places in the time of a block
-    /// are cancelled, and taken anew from its end on.
+    /// are cancelled, and new places are taken from the block's end on.
     #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only a layer waits for blocks"))]
     pub(crate) async fn until_allowed_and_unblocked(
         &self,
@@ -175,7 +175,7 @@ struct BatchWait<'b> {
     /// The caller's deadline by the limiter's clock.
     until_ns: u64,
     taken: Option<Taken<'b>>,
-    /// Since when the caller waits, and its turn among those that wait for permits.
+    /// The time since which the caller waits, and its turn among the callers that wait for permits.
     since_ns: u64,
     turn: PermitTurn<'b>,
     /// The position of the member whose permits have denied the last attempt.
@@ -225,7 +225,7 @@ impl<'b> BatchWait<'b> {
         self.until_ns.saturating_sub(self.batch.limiter.inner.clock.now_ns())
     }
 
-    /// Returns what the caller does next: it sleeps and asks again, or has all charges.
+    /// Returns the caller's next step: it sleeps and asks again, or has all charges.
     fn next(&mut self) -> Result<Next, ReserveError> {
         let (taken, others) = match self.taken.take() {
             Some(taken) => taken,

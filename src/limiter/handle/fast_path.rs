@@ -130,7 +130,7 @@ impl KeyedLimit {
         self.call_off_fast_path(id, fingerprint, call, read_ns)
     }
 
-    /// Decides a call while readers are not to be had: see [`read`].
+    /// Decides a call under a pin, if the thread cannot be marked as a reader: see [`read`].
     #[cold]
     #[inline(never)]
     fn call_pinned(
@@ -195,7 +195,7 @@ impl KeyedLimit {
     }
 
     /// Decides a spend or a check for a pair's known bucket of gcra, without the bytes of its id. `None`: nothing has changed, and
-    /// the bytes are needed; so if calls are counted.
+    /// the call needs the bytes, as it always does if calls are counted.
     #[inline(always)]
     fn call_for_known_pair(
         &self,

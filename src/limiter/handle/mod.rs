@@ -59,7 +59,7 @@ pub struct KeyedLimit {
     pub(crate) index: LimitIndex,
     pub(crate) name: Arc<str>,
     pub(crate) format: IdFormat,
-    /// It makes the handle count as one, so that no reload takes the limit away unasked.
+    /// Counts this handle as a use of the limit, so that a reload that lacks the limit is an error.
     pub(crate) tally: HandleTally,
     /// The tally's counters, if calls are counted. A copy, so that a call looks at one field of its own handle.
     pub(crate) stripes: Option<Arc<Stripes>>,
@@ -249,9 +249,9 @@ impl KeyedLimit {
 
     /// Makes the id's bucket full. Receipts and reservations from before stay valid.
     ///
-    /// An id that shares a bucket with others, because the table has no room for one of its own, is given nothing back
-    /// by a reset or a [`refund`](KeyedLimit::refund): the others owe those units as well. The decision is not `allowed`
-    /// then.
+    /// If the table has no room for the id's bucket, the id shares a bucket with other ids. Then a reset or a
+    /// [`refund`](KeyedLimit::refund) returns nothing, because the others owe those units as well, and the decision is not
+    /// `allowed`.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl KeyedLimit {
     }
 
     /// Returns the ids that have a bucket, in no order, or `None` if the [engine](crate::options::Engine) stores
-    /// fingerprints in place of keys, as every one but `Engine::Exact` (the feature `exact`) does. It reads every cell of the table: do not call it for each request.
+    /// fingerprints in place of keys, as every engine but `Engine::Exact` (the feature `exact`) does. The call reads every cell of the table: do not make it for each request.
     ///
     /// # Example
     ///

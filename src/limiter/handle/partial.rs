@@ -50,8 +50,8 @@ impl KeyedLimit {
     /// A bucket that does not exist is full, so a new id cannot begin with an empty bucket. Drain it when you first see the
     /// id: a new customer, a restarted peer, an id that has just passed a challenge.
     ///
-    /// Like [`reset`](KeyedLimit::reset), a drain is not denied by a block, and counts as no call; its decision is not
-    /// [`allowed`](Decision::allowed) only if the bucket owes units. At the cap on keys, a
+    /// Like [`reset`](KeyedLimit::reset), a drain ignores blocks and is not counted as a call. Its decision is
+    /// [`allowed`](Decision::allowed) unless the bucket owes units. At the cap on keys, a
     /// new id is treated as by a spend ([`AtCap`](crate::options::AtCap)): under `AtCap::Deny` the decision is a denial, and
     /// nothing is drained.
     ///

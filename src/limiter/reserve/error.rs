@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::limiter::reserve::claim::Refused;
 
 /// Says why no reservation was made, or why a wait ended without units. Nothing was charged. Under gcra the error comes at once,
-/// before any wait; under other algorithms also after one, if another caller took the units or the id was blocked.
+/// before any wait. Under other algorithms it may also come after a wait, if another caller took the units or the id was blocked.
 ///
 /// # Example
 ///
@@ -30,8 +30,8 @@ use crate::limiter::reserve::claim::Refused;
 pub enum ReserveError {
     /// The units come later than the caller is willing to wait.
     NotInTime {
-        /// The time until they come at a new place, to the nanosecond, from the moment of this error. A place that another
-        /// caller has cancelled may come earlier.
+        /// The time from this error until a new place would be granted, to the nanosecond. A place that another caller has
+        /// cancelled may be granted earlier.
         needed: Duration,
     },
     /// The limit grants no reservation that late: reservations end with the limiter's clock, after 146 years.

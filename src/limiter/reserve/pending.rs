@@ -10,7 +10,7 @@ use crate::limiter::reserve::receipt::Receipt;
 use crate::limiter::reserve::reservation::Reservation;
 use crate::util::time::share_of;
 
-/// What a caller that waits does next.
+/// The next step of a waiting caller.
 #[allow(clippy::large_enum_variant, reason = "it is matched at once")]
 pub(crate) enum Next {
     Sleep(Duration),
@@ -22,7 +22,7 @@ pub(crate) enum Next {
 pub(crate) struct PendingPlace {
     /// `None` once it is a receipt.
     place: Option<Reservation>,
-    /// The time that the first sleep takes longer than the wait.
+    /// The time by which the first sleep is longer than the wait.
     jitter: Duration,
 }
 

@@ -160,7 +160,7 @@ impl Receipt {
         self.charges().any(|(_, claim)| claim.position() == position)
     }
 
-    /// Takes the charge of the member at `position`, as a receipt of its own.
+    /// Takes the charge of the member at `position`, as a separate receipt.
     #[allow(dead_code, reason = "for optional parts")]
     pub(crate) fn take_member(&mut self, position: usize) -> Option<Receipt> {
         let Some(at) = self.claims.iter().position(|claim| claim.position() == position) else {
@@ -189,7 +189,7 @@ impl Receipt {
     pub(crate) fn give_back_all(&self) {
         let units = self.charges().filter(|(_, claim)| !claim.is_of_permits);
         for (by, claim) in units.collect::<SmallVec<[_; 8]>>().into_iter().rev() {
-            // The others are returned, too. A second panic during unwinding would abort the process.
+            // The others are returned as well. A second panic during unwinding would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| claim.give_back(by, claim.cost())));
         }
     }
@@ -200,7 +200,7 @@ impl Receipt {
         self.of_positions(|_| position)
     }
 
-    /// The same charges, of the members at the positions that `position` returns for theirs.
+    /// The same charges; `position` converts the position of each member.
     pub(crate) fn of_positions(mut self, position: impl Fn(usize) -> usize) -> Receipt {
         self.claims.iter_mut().for_each(|claim| claim.set_position(position(claim.position())));
         self
@@ -241,8 +241,8 @@ impl Receipt {
     /// cost of 0 after it: a denial if the bucket is in debt. A block of the id does not change this decision.
     ///
     /// * **The estimate was too high.** The difference is returned, and can be spent at once: this is a
-    ///   [refund](KeyedLimit::refund) of these units. A bucket is never more than full; a fixed window that is not that of
-    ///   the estimate takes nothing.
+    ///   [refund](KeyedLimit::refund) of these units. A bucket is never more than full. A fixed window takes nothing
+    ///   if the estimate was charged in an earlier window.
     /// * **The estimate was too low.** The rest is charged, down to a debt of
     ///   [`max_debt`](crate::limits::LimitOptions::max_debt) units beyond what the bucket has. Nothing is charged if the
     ///   table is full and has no bucket of the id, unless the id [shares](crate::options::AtCap::Share) one.
@@ -320,7 +320,7 @@ impl Drop for Receipt {
     fn drop(&mut self) {
         let Some(by) = &self.by else { return };
         for claim in self.claims.iter().filter(|claim| claim.is_of_permits) {
-            // The others are given back, too. A second panic during unwinding would abort the process.
+            // The others are given back as well. A second panic during unwinding would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| claim.release(by)));
         }
     }

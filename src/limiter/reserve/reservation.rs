@@ -57,8 +57,8 @@ impl KeyedLimit {
     /// Only gcra has reservations; the other algorithms return [`ReserveError::NoPlaces`].
     ///
     /// Reservations are granted in the order of the calls. A call takes the place of a reservation that was
-    /// [cancelled](Reservation::cancel), or its first units, if that is no later than a new place would be. Returned units
-    /// keep the times of existing reservations, and later calls, also plain spends, may use them before these.
+    /// [cancelled](Reservation::cancel), or its first units, if that is no later than a new place would be. Returned units do
+    /// not change the times of existing reservations. Later calls, also plain spends, may use these units first.
     ///
     /// With a cost of 0 the reservation is granted when the bucket's debt is gone. Reservations have no
     /// [factor](KeyedLimit::scaled).
@@ -198,8 +198,8 @@ impl Reservation {
     ///   charges that were made earlier: it is cancelled as if its time had not come.
     /// * If its time has not come and no other charge is behind it in the bucket, its units are returned. So are those of cancelled
     ///   reservations in front of it: a client that goes away with all its waiting calls leaves the bucket as it was.
-    /// * Else the place is vacant: the next reservation of the id that it suits takes it, or its first units, and charges
-    ///   nothing. Its units are lost as the clock passes them. About
+    /// * Otherwise the place becomes vacant. The next reservation of the id that the place suits takes it, or its first units, and
+    ///   charges nothing. Its units are lost as the clock passes them. About
     ///   [`max_vacant_places`](crate::LimiterOptions::max_vacant_places) are kept. A [reload](crate::Limiter::reload) drops
     ///   those of the limits that it changes, and of those with an override that ends; a [refund](KeyedLimit::refund) or a
     ///   [reset](KeyedLimit::reset) by hand drops those of the id.

@@ -13,12 +13,12 @@ use crate::limit::Limit;
 use crate::store::{Outdated, StoreKey};
 use crate::util::time::saturating_ns;
 
-/// What a call claims.
+/// The kind of charge that a call makes or looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The units, if they are there now.
     Now,
-    /// As `Now`, for a caller that will ask again: a denial is not counted.
+    /// Like `Now`, for a caller that repeats a denied call: the denial is not counted.
     NowOrLater,
     /// A place that is granted within `at_most_ns`.
     Place { at_most_ns: u64 },
@@ -29,7 +29,7 @@ pub(crate) enum Wanted {
     LookForPlace { from_ns: u64, after_blocks: bool },
 }
 
-/// What a call wants of a place.
+/// The times within which a call wants a place.
 #[derive(Clone, Copy)]
 pub(super) struct WantedPlace {
     at_most_ns: u64,

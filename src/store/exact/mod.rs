@@ -36,8 +36,8 @@ pub(crate) struct Exact {
     reservations: Reservations,
 }
 
-/// The most cells that a call looks at for the time when there is room, under shards' locks for reading. Each call that a
-/// full table denies looks, so a flood must not make this dear.
+/// The most cells that a call looks at, under shards' locks for reading, to compute when there is room. Each call that a full
+/// table denies does so, so this must stay cheap in a flood.
 const LOOKS_AT_CAP: usize = 256;
 
 /// The exact store as an engine holds it.
