@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::algorithm::demand::Demand;
 use crate::algorithm::gcra::Gcra;
 use crate::core::spent::Charge;
 use crate::limiter::handle::KeyedLimit;
@@ -64,12 +65,22 @@ fn size_of_next(
             return Ok(Err(ReserveError::NoPlaces { algorithm }));
         };
         let ahead = want.ahead.unwrap_or(SLICE_NS / gcra.emission_interval_ns());
-        let size = want.now.max(ahead).min(max_bytes(gcra));
+        let mut size = want.now.max(ahead).min(max_bytes(gcra));
+        let key = view.store_key(applying.key, applying.tag);
+        if want.now < size {
+            // A stream's last bytes do not wait for places of later ones.
+            let demanded = (applying.limit, Demand::NOTHING);
+            let ask = |word, at_ns| applying.limit.rule().spend(word, at_ns, 0);
+            let left = view.look(&key, demanded, now_ns, ask)?.remaining().unwrap_or(u64::MAX);
+            if left >= want.now {
+                size = size.min(left);
+            }
+        }
         if !inner.places.is_any() {
             return Ok(Ok(Some(size)));
         }
         // The rest of a slice that another stream has left is used up first, also if it is smaller.
-        let vacant = view.vacant_units(&view.store_key(applying.key, applying.tag), gcra, now_ns);
+        let vacant = view.vacant_units(&key, gcra, now_ns);
         Ok(Ok(Some(vacant.map_or(size, |vacant| size.min(vacant)))))
     })
 }

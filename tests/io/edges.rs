@@ -87,6 +87,42 @@ fn whole_files_arrive_with_their_ends() {
     assert_eq!(bench.left(), 100);
 }
 
+/// The bytes that came after the first slice waited for a whole slice, though the bucket had units for them.
+#[test]
+fn a_burst_passes_to_its_last_byte() {
+    for burst in [600, 1000, 1023, 10_000] {
+        let data = Bytes::from(vec![1; burst]);
+        let of_kind = |kind| {
+            let bench = Bench::new(burst as u64, 10);
+            finish(&bench.world, async {
+                match kind {
+                    Kind::Reader => {
+                        let mut read = vec![0; burst];
+                        bench.throttle().reader(&data[..]).read_exact(&mut read).await.map(drop)
+                    }
+                    Kind::Writer => bench.throttle().writer(Vec::new()).write_all(&data).await,
+                    Kind::Body => {
+                        let frames = Items(vec![Frame::data(data.clone())]);
+                        let body = bench.throttle().body(StreamBody::new(frames));
+                        assert_eq!(body.collect().await.unwrap().to_bytes(), data);
+                        Ok(())
+                    }
+                    Kind::Stream => {
+                        let mut stream = bench.throttle().stream(Results(vec![Ok(data.clone())]));
+                        while let Some(part) = next(&mut stream).await {
+                            assert!(!part.unwrap().is_empty());
+                        }
+                        Ok(())
+                    }
+                }
+                .unwrap();
+            });
+            bench.world.now_ns()
+        };
+        assert_eq!(KINDS.map(of_kind), [0; 4], "{burst} bytes");
+    }
+}
+
 #[test]
 fn empty_reads_and_writes_cost_nothing() {
     let bench = Bench::new(10, 10);

@@ -345,13 +345,7 @@ impl<'a> Batch<'a> {
         &self,
         needs: Needs,
         shadow_call: &dyn Fn(&Prepared<'_>) -> Call<'static>,
-        give: &dyn Fn(
-            LimitsView<'_>,
-            &StoreKey<'_>,
-            &Limit,
-            &Prepared<'_>,
-            u64,
-        ) -> Result<Decision, Outdated>,
+        give: &Give<'_>,
     ) -> Result<Decision, Error> {
         self.with_members(needs, false, &mut |view, members| {
             let now_ns = view.inner.clock.now_ns();
@@ -407,6 +401,10 @@ impl<'a> Batch<'a> {
         })
     }
 }
+
+/// Gives units back to a member's bucket, as of a time.
+type Give<'g> = dyn Fn(LimitsView<'_>, &StoreKey<'_>, &Limit, &Prepared<'_>, u64) -> Result<Decision, Outdated>
+    + 'g;
 
 /// Calls `give` with a member's key and limit as they are in a newer view.
 fn with_limit_now(
