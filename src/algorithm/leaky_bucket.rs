@@ -60,6 +60,12 @@ impl LeakyBucket {
         self.level(word, now_ns).counter
     }
 
+    /// The time since the last drip.
+    pub(crate) fn begun_ms(&self, word: u64, now_ns: u64) -> u64 {
+        let level = self.level(word, now_ns);
+        level.now_ms - level.last_drip_ms
+    }
+
     /// The time until `units` have dripped out.
     #[inline]
     fn drip_ns(&self, level: Level, units: u64) -> u64 {

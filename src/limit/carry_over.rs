@@ -11,7 +11,7 @@ use crate::limit::Limit;
 ///
 /// With every variant, a full bucket stays full, and a bucket owes at most its new capacity. Debt beyond the capacity,
 /// such as reservations in the future, keeps its time. Fractions are rounded so that the bucket owes more, by less than a
-/// unit; the drips of a leaky bucket begin anew with the change. Debt above 16,777,215 units of an algorithm other than gcra is
+/// unit. The time since the last drip of a leaky bucket counts for its next one, at most as one new drip less a millisecond. Debt above 16,777,215 units of an algorithm other than gcra is
 /// forgotten. A token bucket has at most as many units at once as before the change, or as its new burst if that is more.
 ///
 /// If the algorithm changes to another built-in one, every variant except `Afresh` keeps the share, also of debt beyond the
@@ -100,23 +100,34 @@ impl CarryOver {
                 self.converted_window(old, new, TimedCount::from_word(word), at_ns)
             }
             (Rule::LeakyBucket(old), Rule::LeakyBucket(new)) => {
-                // The units that drip out by the new limit in the time that `units` need by the old one.
-                let in_time = |units: u64| {
-                    let time_ms =
-                        units.div_ceil(old.drip_size.into()).saturating_mul(old.drip_rate_ms);
-                    time_ms.div_ceil(new.drip_rate_ms).saturating_mul(new.drip_size.into())
+                let time_ms = |units: u64| {
+                    units.div_ceil(old.drip_size.into()).saturating_mul(old.drip_rate_ms)
                 };
+                let drips_in = |time_ms: u64| time_ms.div_ceil(new.drip_rate_ms);
+                let units_of = |drips: u64| drips.saturating_mul(new.drip_size.into());
                 let counter = old.counter_at(word, at_ns);
                 let within = counter.min(old.size.into());
+                // The drip that has begun goes on.
+                let mut begun_ms = old.begun_ms(word, at_ns);
                 let kept = match self {
                     CarryOver::Units => within,
-                    CarryOver::Time => in_time(within),
+                    CarryOver::Time => {
+                        let left_ms = time_ms(within).saturating_sub(begun_ms);
+                        let drips = drips_in(left_ms);
+                        begun_ms = drips.saturating_mul(new.drip_rate_ms) - left_ms;
+                        units_of(drips)
+                    }
                     CarryOver::Share | CarryOver::Afresh => {
                         scaled(within, new.size.into(), old.size.into())
                     }
                 };
-                let beyond = in_time(counter - within);
-                counted(ms_of(at_ns), kept.min(new.size.into()).saturating_add(beyond))
+                if self == CarryOver::Time && kept > new.size.into() {
+                    // The time from empty to full.
+                    begun_ms = 0;
+                }
+                let last_drip_ms = ms_of(at_ns).saturating_sub(begun_ms.min(new.drip_rate_ms - 1));
+                let beyond = units_of(drips_in(time_ms(counter - within)));
+                counted(last_drip_ms, kept.min(new.size.into()).saturating_add(beyond))
             }
             _ => {
                 let (used, capacity) = used_of(old, word, at_ns)?;

@@ -93,6 +93,33 @@ fn drips_keep_what_is_in_the_bucket() {
     }
 }
 
+/// Each change began the drip anew, so that changes that come more often than drips left a bucket full for good.
+#[test]
+fn a_change_keeps_the_begun_drip() {
+    let drips = |ms| {
+        limits(&[("A", Limit::leaky_bucket(3, 1, std::time::Duration::from_millis(ms)).unwrap())])
+    };
+    for engine in ENGINES {
+        for debt in [CarryOver::Share, CarryOver::Units, CarryOver::Time] {
+            let (limiter, hand) = limiter(drips(60_000), engine);
+            let handle = limiter.limit("A").unwrap();
+            assert!(handle.spend("x", 3).unwrap().allowed());
+            let mut served = 0;
+            for step in 1..=600 {
+                hand.advance(seconds(7));
+                limiter.reload_with(drips(60_000 + step % 2), debt).unwrap();
+                served += u64::from(handle.spend("x", 1).unwrap().allowed());
+            }
+            assert!((69..=70).contains(&served), "{engine:?}, {debt:?}: {served} in 4,200 s");
+            let full_in = || handle.check("x", 0).unwrap().reset_in();
+            let before = full_in();
+            limiter.reload_with(drips(90_000), debt).unwrap();
+            let longer = if debt == CarryOver::Time { before } else { before + seconds(3 * 30) };
+            assert_eq!(full_in(), longer, "{engine:?}, {debt:?}");
+        }
+    }
+}
+
 #[test]
 fn another_algorithm_keeps_the_share() {
     let all = [

@@ -4,7 +4,8 @@
 //! * A kept window ends at its old end, or one new window after the change if that is sooner, by every
 //!   carry-over. With used-up windows behind it, it keeps its old end.
 //! * A token bucket whose window begins before it did has no tokens for that time: they count as used.
-//! * A drip's phase begins with the change.
+//! * The time since the last drip counts for the next one, at most as one new drip less a millisecond; by `Time`
+//!   the next drip falls so that the bucket is full after the same time.
 //! * Under another algorithm the window begins, and the first drip counts, with the change; of units beyond
 //!   the capacity the same share is kept.
 //! * Debt beyond the 24 bits of a count is forgotten.
@@ -128,13 +129,24 @@ fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Stat
     else {
         unreachable!("{old:?} {new:?}")
     };
-    let used = old.current(at, used, ms_of(now)).used;
+    let current = old.current(at, used, ms_of(now));
+    let used = current.used;
+    let mut begun = (ms_of(now) - current.at).clamp(0, new_rate - 1);
     let within = used.min(old.capacity());
     let in_time = |units: i128| ceil(ceil(units, drip) * rate, new_rate) * new_drip;
     let kept = match debt {
         CarryOver::Units => within,
-        CarryOver::Time => in_time(within),
+        CarryOver::Time => {
+            let left = ceil(within, drip) * rate - (ms_of(now) - current.at).max(0);
+            let kept = ceil(left, new_rate) * new_drip;
+            // Full after the same time, at most after the time from empty to full.
+            begun = if kept > new.capacity() { 0 } else { ceil(left, new_rate) * new_rate - left };
+            kept
+        }
         _ => ceil(within * new.capacity(), old.capacity()),
     };
-    State::Counted { at: ms_of(now), used: kept.min(new.capacity()) + in_time(used - within) }
+    State::Counted {
+        at: ms_of(now) - begun,
+        used: kept.min(new.capacity()) + in_time(used - within),
+    }
 }
