@@ -1,4 +1,4 @@
-//! Records the largest factor that a call of each limit had, also a check or a denied call.
+//! Records the largest factor that a call of each limit had, also a denied call, but no check.
 
 use std::sync::Arc;
 

@@ -108,18 +108,20 @@ impl<'g> LimitsView<'g> {
         }
     }
 
-    /// Scales a limit by a factor, and records the factor. `None`: the factor lifts the limit.
+    /// Scales a limit by the factor of a call, and records the factor if the call may charge. `None`: the factor lifts the
+    /// limit.
     pub(crate) fn scaled(
         self,
         index: LimitIndex,
         limit: &Limit,
         factor: Factor,
+        may_charge: bool,
     ) -> Result<Option<Limit>, Error> {
         let scaled = limit.scaled(factor).map_err(|error| {
             let name = self.generation.limits.entry(index).public_name();
             Error::new(ErrorKind::Limit, format!("{name}: {error}"))
         })?;
-        if scaled.is_some() && !fault::active(Fault::FactorNotedLate) {
+        if may_charge && scaled.is_some() && !fault::active(Fault::FactorNotedLate) {
             self.generation.largest_factors.record(index, factor);
         }
         Ok(scaled)

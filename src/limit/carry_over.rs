@@ -52,7 +52,7 @@ pub enum CarryOver {
     ///
     /// If a window becomes longer, it begins, in its new length, before it did. No window begins before the limiter was
     /// made. So within one new length after that, such a window ends later than before: at most one new length after the
-    /// limiter was made.
+    /// limiter was made. The same holds for the last drip of a leaky bucket.
     Time,
     /// Keeps nothing: every bucket whose limit changes is full.
     Afresh,

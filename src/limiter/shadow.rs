@@ -84,7 +84,7 @@ impl LimiterState {
             if factor == Factor::ONE {
                 return then(view, &key, limit);
             }
-            match view.scaled(index, limit, factor) {
+            match view.scaled(index, limit, factor, true) {
                 Ok(Some(limit)) => then(view, &key, &limit),
                 Ok(None) | Err(_) => Ok(false),
             }

@@ -178,14 +178,14 @@ impl Machine {
         self.permits.find_handles(&self.limiter);
         let with_ids = self.handles.iter().zip(FIRST_IDS);
         for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
-            let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).check(id, 0).unwrap();
+            let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).refund(id, 0).unwrap();
         }
         // Each network is a limit of its own.
         for (handle, network) in
             self.handles[ADDRESSES].iter().flat_map(|it| NETWORKS.iter().map(move |of| (it, of)))
         {
             let scaled = handle.scaled(Factor::from_millionths(LARGEST_FACTOR));
-            let _ = scaled.check(network.first_id, 0).unwrap();
+            let _ = scaled.refund(network.first_id, 0).unwrap();
         }
     }
 

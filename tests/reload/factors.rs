@@ -62,6 +62,24 @@ fn sweep_drops_custom_buckets_despite_earlier_factor() {
     }
 }
 
+/// One check with a factor kept all buckets of a leaky bucket's limit for longer, for good.
+#[test]
+fn checks_with_a_factor_keep_no_bucket() {
+    for engine in ENGINES {
+        let drips = Limit::leaky_bucket(5, 1, seconds(1)).unwrap();
+        let (limiter, hand) = limiter(limits(&[("A", drips)]), engine);
+        let handle = limiter.limit("A").unwrap();
+        assert!(handle.spend("id", 1).unwrap().allowed());
+        let slow: Factor = "100".parse().unwrap();
+        assert!(handle.scaled(slow).check("other", 1).unwrap().allowed());
+        let member = handle.member("other").factor(slow);
+        assert!(limiter.batch(&[member]).check().unwrap().allowed());
+        hand.advance(seconds(1));
+        sweep_all(&limiter);
+        assert_eq!(limiter.stats().cells, 0, "{engine:?}");
+    }
+}
+
 #[test]
 fn sweep_after_reload_keeps_slower_drip() {
     let drips = Limit::leaky_bucket(10, 1, seconds(1)).unwrap();

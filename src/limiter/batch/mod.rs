@@ -38,8 +38,8 @@ pub(crate) use charge::{Looks, look, returned_on_panic, spend};
 pub(crate) use count::count;
 pub use member::{Member, MemberMode};
 pub(crate) use prepared::{
-    INLINE_MEMBERS, Needs, OF_REFUND, OF_RESET, OF_SPEND, Prepared, PreparedMembers, Trial,
-    prepare_all, strictest,
+    INLINE_MEMBERS, Needs, OF_CHECK, OF_REFUND, OF_RESET, OF_SPEND, Prepared, PreparedMembers,
+    Trial, prepare_all, strictest,
 };
 
 /// Charges several buckets together or not at all. Made by [`Limiter::batch`].
@@ -264,7 +264,7 @@ impl<'a> Batch<'a> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn check(&self) -> Result<Decision, Error> {
-        self.with_members(OF_SPEND, true, &mut |view, members| {
+        self.with_members(OF_CHECK, true, &mut |view, members| {
             look(view, members, Looks::AtRoom)?;
             Ok(strictest(members, |member| member.can_deny()))
         })
@@ -418,7 +418,7 @@ fn with_limit_now(
     let scaled = match member.factor == Factor::ONE {
         true => None,
         // If the factor takes the new limit out of its range, the units are returned without the factor.
-        false => view.scaled(key.limit, limit, member.factor).unwrap_or_default(),
+        false => view.scaled(key.limit, limit, member.factor, true).unwrap_or_default(),
     };
     give(&view.store_key(key, tag), scaled.as_ref().unwrap_or(limit))
 }

@@ -60,12 +60,18 @@ pub(crate) enum Trial {
 /// allowed.
 pub(crate) type PreparedMembers<'a> = SmallVec<[Prepared<'a>; INLINE_MEMBERS]>;
 
-/// Returns the part of a member's demand that may not be above the burst, else the batch is an error.
-pub(crate) type Needs = fn(Demand) -> Demand;
+/// What a batch is prepared for.
+#[derive(Clone, Copy)]
+pub(crate) struct Needs {
+    /// Returns the part of a member's demand that may not be above the burst, else the batch is an error.
+    demand: fn(Demand) -> Demand,
+    may_charge: bool,
+}
 
-pub(crate) const OF_SPEND: Needs = |demand| demand;
-pub(crate) const OF_REFUND: Needs = |demand| demand.cost.into();
-pub(crate) const OF_RESET: Needs = |_| Demand::NOTHING;
+pub(crate) const OF_SPEND: Needs = Needs { demand: |demand| demand, may_charge: true };
+pub(crate) const OF_CHECK: Needs = Needs { may_charge: false, ..OF_SPEND };
+pub(crate) const OF_REFUND: Needs = Needs { demand: |demand| demand.cost.into(), may_charge: true };
+pub(crate) const OF_RESET: Needs = Needs { demand: |_| Demand::NOTHING, may_charge: true };
 
 impl Trial {
     pub(crate) fn is_beside(self) -> bool {
@@ -122,8 +128,10 @@ pub(crate) fn prepare_all<'a>(
     let mut prepared = PreparedMembers::new();
     for ((position, member), scratch) in members.enumerate().zip(scratches) {
         member.handle.check_limiter(limiter)?;
-        let Some(member) = prepare(view, position, member, scratch)? else { continue };
-        let demand = needs(member.demand());
+        let Some(member) = prepare(view, (position, member), scratch, needs.may_charge)? else {
+            continue;
+        };
+        let demand = (needs.demand)(member.demand());
         if demand.needed() > member.limit.burst() {
             member.handle.tally.count_error();
             return Err(member.limit.cost_error(demand, Some(member.handle.name())));
@@ -147,9 +155,9 @@ pub(crate) fn prepare_all<'a>(
 /// Prepares one member; `None` if no limit applies.
 fn prepare<'a>(
     view: LimitsView<'a>,
-    position: usize,
-    member: &Member<'a>,
+    (position, member): (usize, &Member<'a>),
     scratch: &'a mut Scratch,
+    may_charge: bool,
 ) -> Result<Option<Prepared<'a>>, Error> {
     let Member { handle, id, cost, terms, factor, .. } = *member;
     let mode = terms.mode();
@@ -160,7 +168,7 @@ fn prepare<'a>(
     let limit = if factor == Factor::ONE {
         handle.with_set_max(limit, tag)
     } else {
-        let scaled = view.scaled(key.limit, limit, factor);
+        let scaled = view.scaled(key.limit, limit, factor, may_charge);
         match scaled.inspect_err(|_| handle.tally.count_error())? {
             Some(limit) => Cow::Owned(limit),
             None => return Ok(None),

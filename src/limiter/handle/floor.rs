@@ -89,7 +89,7 @@ impl KeyedLimit {
         let burst = match factor {
             Factor::ONE => limit.burst(),
             // The call itself has the error of a factor.
-            factor => match view.scaled(key.limit, limit, factor) {
+            factor => match view.scaled(key.limit, limit, factor, false) {
                 Ok(Some(scaled)) => scaled.burst(),
                 Ok(None) | Err(_) => return Ok((cost.into(), 0)),
             },

@@ -140,7 +140,7 @@ impl KeyedLimit {
         if factor == Factor::ONE {
             return self.decide(view, &key, limit, call, now_ns);
         }
-        let limit = match view.scaled(key.key.limit, limit, factor) {
+        let limit = match view.scaled(key.key.limit, limit, factor, !call.is_check()) {
             Ok(Some(limit)) => limit,
             Ok(None) => return Ok(Ok(Decided::unlimited(call))),
             Err(error) => return Ok(Err(error)),

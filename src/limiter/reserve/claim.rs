@@ -311,7 +311,7 @@ impl ClaimedBy {
             };
             let store_key = view.store_key(key, tag);
             let is_scaled = claim.factor != Factor::ONE;
-            let scaled = is_scaled.then(|| view.scaled(key.limit, limit, claim.factor).ok());
+            let scaled = is_scaled.then(|| view.scaled(key.limit, limit, claim.factor, true).ok());
             let limit = match &scaled {
                 None => limit,
                 Some(Some(Some(scaled))) => scaled,

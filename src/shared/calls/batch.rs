@@ -12,8 +12,9 @@ use crate::decision::Decision;
 use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::limiter::batch::{
-    Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Needs, OF_REFUND, OF_RESET, OF_SPEND,
-    Prepared, PreparedMembers, count, look, prepare_all, returned_on_panic, spend, strictest,
+    Batch, INLINE_MEMBERS, Looks, Member, MemberMode, Needs, OF_CHECK, OF_REFUND, OF_RESET,
+    OF_SPEND, Prepared, PreparedMembers, count, look, prepare_all, returned_on_panic, spend,
+    strictest,
 };
 use crate::limiter::handle::KeyedLimit;
 use crate::limiter::other_handles::needs_receipt;
@@ -264,7 +265,8 @@ impl SharedBatch<'_> {
         if !self.limiter.inner.is_enabled() {
             return Ok(Begun::Decided(DecidedBatch::UNLIMITED));
         }
-        self.prepared(OF_SPEND, |view, members| self.begin_with(view, members, call))?
+        let needs = if call.spends { OF_SPEND } else { OF_CHECK };
+        self.prepared(needs, |view, members| self.begin_with(view, members, call))?
     }
 
     /// Looks up the keys and the limits of all members.

@@ -113,7 +113,7 @@ impl KeyedLimit {
             let Some((limit, tag)) = applies.filter(|_| entry.is_shared()) else {
                 return Ok(Ok(None));
             };
-            let limit = match view.scaled(self.index, limit, factor) {
+            let limit = match view.scaled(self.index, limit, factor, true) {
                 Ok(Some(limit)) => limit,
                 Ok(None) => return Ok(Ok(None)),
                 Err(error) => return Ok(Err(error)),

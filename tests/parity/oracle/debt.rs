@@ -146,7 +146,8 @@ fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Stat
         _ => ceil(within * new.capacity(), old.capacity()),
     };
     State::Counted {
-        at: ms_of(now) - begun,
+        // No drip falls before the clock began.
+        at: (ms_of(now) - begun).max(1),
         used: kept.min(new.capacity()) + in_time(used - within),
     }
 }
