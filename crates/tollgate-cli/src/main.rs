@@ -18,6 +18,7 @@ mod fields;
 mod input;
 mod json;
 mod json_log;
+mod late;
 mod log_line;
 #[cfg(feature = "valkey")]
 mod nodes;

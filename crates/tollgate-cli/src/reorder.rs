@@ -36,9 +36,9 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Adds an item. An item is late if it is older than the window or than the last item that left. A late item gets
+    /// Adds an item, and returns whether it is late: older than the window or than the last item that left. A late item gets
     /// the time of the last item that left; if none has left, it keeps its time.
-    pub(crate) fn push(&mut self, at_ns: u64, item: T) {
+    pub(crate) fn push(&mut self, at_ns: u64, item: T) -> bool {
         let is_outside = at_ns < self.latest_ns.saturating_sub(self.window_ns);
         let is_late = is_outside || self.reached_ns.is_some_and(|reached_ns| at_ns < reached_ns);
         self.late += u64::from(is_late);
@@ -46,6 +46,7 @@ impl<T> Reorder<T> {
         self.latest_ns = self.latest_ns.max(at_ns);
         self.by_time.entry(at_ns).or_default().push_back(item);
         self.held += 1;
+        is_late
     }
 
     /// Returns the next item that may leave, and its time. The times never decrease.

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     session.decisions = decisions;
     session.collected = args.report.as_ref().map(|_| Collected::new(args.traffic.log.is_some()));
 
-    let (counts, skipped) = replay(&mut lines, &mut session, &args.traffic)?;
+    let (counts, messages) = replay(&mut lines, &mut session, &args.traffic)?;
     let summary = session.summary(lines.count(), counts);
     if let Some(collected) = &session.collected {
         let run = Run {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let destination =
         if args.is_output_taken() { Destination::Stderr } else { Destination::Stdout };
     print(destination, &if args.json { to_json(&summary) } else { summary.to_text() })?;
-    for text in skipped {
+    for text in messages {
         lines.report(&text);
     }
     match session.candidate {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// Replays all lines. Returns the counts, and messages about the first lines that were skipped.
+/// Replays all lines. Returns the counts, and messages about the first lines that were skipped and about late ones.
 pub(crate) fn replay(
     lines: &mut Lines,
     session: &mut Session,

@@ -9,6 +9,7 @@ use crate::engine::LimitNo;
 use crate::escape::{Escaped, shortened};
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
 use crate::json_log::Keys;
+use crate::late::FirstLate;
 use crate::log_line::{Clients, Entry, Format};
 #[cfg(feature = "valkey")]
 use crate::nodes::number_of;
@@ -66,7 +67,7 @@ struct Reader<'a> {
 /// The rules with the limits of one file.
 type LimitRules<'a> = SmallVec<[(LimitNo, &'a Rule); 4]>;
 
-/// Replays all lines. Returns the counts, and messages about the first lines that were skipped.
+/// Replays all lines. Returns the counts, and messages about the first lines that were skipped and about late ones.
 pub(crate) fn run(
     lines: &mut Lines,
     session: &mut Session,
@@ -91,6 +92,7 @@ pub(crate) fn run(
     if let Some(candidate) = &session.candidate {
         skipped_then.under = format!(" under {}", Escaped(&candidate.file));
     }
+    let mut first_late = FirstLate::default();
     let (mut parsed, mut number) = (0, 0);
     let name = lines.name().to_owned();
     while let Some(line) = lines.next()? {
@@ -102,7 +104,10 @@ pub(crate) fn run(
             }
         }
         match read(line, number, &mut reader, session, &mut parsed) {
-            Ok((at_ns, waiting)) => reorder.push(at_ns, waiting),
+            Ok((at_ns, waiting)) => {
+                let is_late = reorder.push(at_ns, waiting);
+                first_late.add(number, at_ns, is_late);
+            }
             Err((reason, text)) => skipped.add(number, &reason, text),
         }
         spend_due(&mut reorder, session, &mut skipped, &mut skipped_then)?;
@@ -123,6 +128,7 @@ pub(crate) fn run(
         messages.push(unread(lines, &reader, parsed, &first));
     }
     let late = reorder.late();
+    messages.extend(first_late.warning(&name, late, parsed));
     Ok((LineCounts { parsed, skipped, late, errors: None, is_unread }, messages))
 }
 

@@ -9,6 +9,7 @@ mod files;
 mod guide;
 mod hostile;
 mod json_logs;
+mod late;
 mod logs;
 #[cfg(feature = "valkey")]
 mod nodes;
