@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::batch::MemberMode;
 use tollgate::clock::ManualClock;
-use tollgate::limits::IdentifierSet;
+use tollgate::limits::{IdentifierSet, LimitOptions};
 use tollgate::options::Engine;
 use tollgate::sweep::SweepOptions;
 use tollgate::{Clock, Id, IdFormat, Limit, Limiter, LimiterOptions, Limits};
@@ -61,6 +61,18 @@ fn unknown_name_is_an_immediate_error() {
     let error = limiter().0.limit("PerUsr").unwrap_err();
     assert!(error.is_invalid_name());
     assert_eq!(error.to_string(), "unknown limit \"PerUsr\"; did you mean PerUser?");
+}
+
+#[test]
+fn a_name_near_none_gets_a_list() {
+    // A shadow limit has a name of its own, which callers do not see.
+    let options = LimitOptions::default().shadow(limit(1, 1));
+    let limits = Limits::builder().limit_with("A", IdFormat::String, limit(2, 2), options).unwrap();
+    let limits = limits.limit("Bytes", IdFormat::String, limit(2, 2)).unwrap();
+    let error = with_clock(limits.build(), Clock::manual().0).limit("PerUser").unwrap_err();
+    assert_eq!(error.to_string(), "unknown limit \"PerUser\"; the limits are A, Bytes");
+    let none = with_clock(Limits::builder().build(), Clock::manual().0).limit("A").unwrap_err();
+    assert_eq!(none.to_string(), "unknown limit \"A\"");
 }
 
 #[test]

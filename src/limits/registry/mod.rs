@@ -299,9 +299,27 @@ impl Limits {
         let known = self.by_name.get(name).copied().filter(|_| !is_hidden(name));
         known.ok_or_else(|| {
             let names = self.by_name.keys().map(|name| &**name);
-            let hint = names::hint(name, names.filter(|name| !is_hidden(name)));
+            let mut hint = names::hint(name, names.filter(|name| !is_hidden(name)));
+            if hint.is_empty() {
+                hint = self.listed();
+            }
             Error::new(ErrorKind::Name, format!("unknown limit {name:?}{hint}"))
         })
+    }
+
+    /// Returns `; the limits are ...` with the first names that were given, for messages about a name that is near none.
+    #[cold]
+    fn listed(&self) -> String {
+        const MAX_LISTED: usize = 10;
+        let listed: Vec<&str> = self.names().take(MAX_LISTED).collect();
+        let more = match self.names().count() - listed.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        match &*listed {
+            [] => String::new(),
+            listed => format!("; the limits are {}{more}", listed.join(", ")),
+        }
     }
 
     /// Returns a limit by its index. A limit that a later reload adds is not there yet, and limits nothing.
