@@ -43,7 +43,8 @@ pub(crate) enum Field {
 const EMPTY: &str = "the line is empty";
 const NO_CLIENT: &str = "no client";
 const NO_TIME: &str = "no [time]";
-const BAD_TIME: &str = "the time is not like [17/May/2015:10:05:03 +0000], from 1970 to 2115";
+pub(crate) const BAD_TIME: &str =
+    "the time is not like [17/May/2015:10:05:03 +0000], from 1970 to 2115";
 const NO_REQUEST: &str = "no \"request\" after the time";
 const CUT_REQUEST: &str = "the request is cut off";
 

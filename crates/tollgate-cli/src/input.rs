@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::args::is_standard;
 use crate::escape::Escaped;
 use crate::output::print_messages;
+use crate::text::reason;
 
 /// The lines of an input.
 pub(crate) struct Lines {
@@ -37,8 +38,9 @@ const BUFFER_BYTES: usize = 1 << 18;
 impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Lines, Failure> {
         let name = name(path);
-        let failure =
-            |error| Failure::NotDone(format!("{}: cannot be read: {error}", Escaped(&name)));
+        let failure = |error| {
+            Failure::NotDone(format!("{}: cannot be read: {}", Escaped(&name), reason(&error)))
+        };
         let (input, bar) = open(path).map_err(failure)?;
         let reader = decompressed(bar.wrap_read(input)).and_then(without_byte_order_mark);
         let reader = BufReader::with_capacity(BUFFER_BYTES, reader.map_err(failure)?);
@@ -53,7 +55,10 @@ impl Lines {
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, Failure> {
         self.read().map_err(|error| {
             let (name, line) = (Escaped(&self.name), self.count);
-            Failure::NotDone(format!("{name}: cannot be read after line {line}: {error}"))
+            Failure::NotDone(format!(
+                "{name}: cannot be read after line {line}: {}",
+                reason(&error)
+            ))
         })?;
         Ok(match &*self.line {
             [] => None,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::access_log::{self, Field, MAX_AT_NS, is_present};
+use crate::escape::quoted;
 use crate::trace::without_line;
 
 /// A parsed line: it has a client, a time and a request.
@@ -42,7 +43,14 @@ pub(crate) enum Part {
 const NO_CLIENT: &str = "no client: --field client=.KEY names it";
 const NO_TIME: &str = "no time: --field time=.KEY names it";
 const NO_REQUEST: &str = "no request: --field path=.KEY names its target";
-const BAD_TIME: &str = "the time is neither RFC 3339 nor seconds since 1970, up to 2115: ";
+const BAD_TIME: &str = "the time is neither RFC 3339, nor like 17/May/2015:10:05:03 +0000, nor a number since 1970 in seconds, ms, us or ns, up to 2115: ";
+/// The most characters of a wrong time that a message quotes.
+const MAX_TIME_CHARS: usize = 40;
+
+/// Returns whether a line was skipped because it lacks a part, which may have another key.
+pub(crate) fn is_missing_part(reason: &str) -> bool {
+    [NO_CLIENT, NO_TIME, NO_REQUEST].contains(&reason)
+}
 
 /// Parses a line without its line feed. The error names the missing part.
 pub(crate) fn parse<'a>(line: &'a [u8], keys: &'a Keys) -> Result<Entry<'a>, String> {
@@ -59,7 +67,7 @@ pub(crate) fn parse<'a>(line: &'a [u8], keys: &'a Keys) -> Result<Entry<'a>, Str
     }
     let at_ns = {
         let time = entry.written(Part::Time).ok_or(NO_TIME)?;
-        unix_ns(&time).ok_or_else(|| format!("{BAD_TIME}{time}"))?
+        unix_ns(&time).ok_or_else(|| format!("{BAD_TIME}{}", quoted(&time, MAX_TIME_CHARS)))?
     };
     let [request, method, path] =
         [Part::Request, Part::Field(Field::Method), Part::Field(Field::Path)];
@@ -353,7 +361,7 @@ mod tests {
             ("{}", NO_CLIENT),
             (r#"{"remote_addr":""}"#, NO_CLIENT),
             (r#"{"remote_addr":"a"}"#, NO_TIME),
-            (r#"{"remote_addr":"a","ts":"x"}"#, &(BAD_TIME.to_owned() + "x")),
+            (r#"{"remote_addr":"a","ts":"x"}"#, &(BAD_TIME.to_owned() + "\"x\"")),
             (r#"{"remote_addr":"a","ts":1,"request":{}}"#, NO_REQUEST),
         ] {
             assert_eq!(parse(line.as_bytes(), &keys).unwrap_err(), error, "{line}");

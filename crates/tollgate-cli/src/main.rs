@@ -30,6 +30,7 @@ mod replay_trace;
 mod report;
 mod rules;
 mod side;
+mod skipped;
 mod summary;
 mod tally;
 mod text;

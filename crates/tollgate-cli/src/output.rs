@@ -15,6 +15,7 @@ use crate::args::is_standard;
 use crate::escape::Escaped;
 use crate::input::name;
 use crate::json::write_json;
+use crate::text::reason;
 
 /// The stream that a text is printed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +136,7 @@ fn unless_closed(printed: io::Result<()>) -> io::Result<()> {
 }
 
 fn failure(name: &str, error: &io::Error) -> Failure {
-    Failure::NotDone(format!("{}: cannot be written: {error}", Escaped(name)))
+    Failure::NotDone(format!("{}: cannot be written: {}", Escaped(name), reason(error)))
 }
 
 type Opened = (Box<dyn Write>, Option<(TempPath, PathBuf)>);

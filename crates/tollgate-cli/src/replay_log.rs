@@ -4,11 +4,12 @@ use smallvec::SmallVec;
 use tollgate::Error;
 
 use crate::Failure;
+use crate::access_log::BAD_TIME;
 use crate::args::Traffic;
 use crate::engine::LimitNo;
-use crate::escape::{Escaped, shortened};
+use crate::escape::Escaped;
 use crate::input::{Line, Lines, MAX_LINE_BYTES};
-use crate::json_log::Keys;
+use crate::json_log::{Keys, is_missing_part};
 use crate::late::FirstLate;
 use crate::log_line::{Clients, Entry, Format};
 #[cfg(feature = "valkey")]
@@ -18,15 +19,12 @@ use crate::replay::{LineCounts, Session};
 use crate::report::{Refused, Request};
 use crate::rules::Rule;
 use crate::side::Side;
+use crate::skipped::Skipped;
 use crate::tally::{LineCharge, LineCharges};
 use crate::text::grouped;
 
 /// Lines that wait in the time window at most.
 const MAX_WAITING: usize = 1_000_000;
-/// Skipped lines that are printed.
-const MAX_PRINTED: usize = 5;
-/// Characters of a skipped line that are printed.
-const MAX_LINE_CHARS: usize = 100;
 
 /// A line that waits in the time window.
 struct Waiting {
@@ -39,17 +37,6 @@ struct Waiting {
     /// A number that is the same for all lines of a client.
     #[cfg(feature = "valkey")]
     client: u64,
-}
-
-/// The number of lines that one of the files skips, and messages about the first.
-#[derive(Default)]
-struct Skipped {
-    /// The words for the file in a message.
-    under: String,
-    count: u64,
-    messages: Vec<String>,
-    /// The number of the first line that was skipped, and the reason.
-    first: String,
 }
 
 /// The format, the keys and the rules of all lines.
@@ -120,16 +107,17 @@ pub(crate) fn run(
     if let Some(candidate) = &mut session.candidate {
         candidate.newly_skipped = skipped_then.count;
     }
-    let Skipped { count: skipped, mut messages, first, .. } = skipped;
+    let mut messages = std::mem::take(&mut skipped.messages);
     messages.extend(skipped_then.messages);
     // A result of few lines says nothing about the rest: their format or a rule is wrong.
-    let is_unread = number > 0 && (!is_half(parsed, number) || skipped == number);
+    let is_unread = number > 0 && (!is_half(parsed, number) || skipped.count == number);
     if is_unread {
-        messages.push(unread(lines, &reader, parsed, &first));
+        messages.push(unread(lines, &reader, parsed, &skipped));
     }
     let late = reorder.late();
     messages.extend(first_late.warning(&name, late, parsed));
-    Ok((LineCounts { parsed, skipped, late, errors: None, is_unread }, messages))
+    let counts = LineCounts { parsed, skipped: skipped.count, late, errors: None, is_unread };
+    Ok((counts, messages))
 }
 
 fn format_of(line: &Line<'_>) -> Option<Format> {
@@ -154,20 +142,31 @@ fn check_keys(traffic: &Traffic, log: &str) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::NotDone(faults.join("\n"))) }
 }
 
-/// Formats the message about a log of which too few lines were read. `first_skipped` is a line with its reason.
-fn unread(lines: &Lines, reader: &Reader<'_>, parsed: u64, first_skipped: &str) -> String {
+/// Formats the message about a log of which too few lines were read.
+fn unread(lines: &Lines, reader: &Reader<'_>, parsed: u64, skipped: &Skipped) -> String {
     let (name, all) = (Escaped(lines.name()), lines.count());
+    let most_frequent = skipped.most_frequent();
+    let reason = most_frequent.map(|reason| reason.to_text(all)).unwrap_or_default();
     if is_half(parsed, all) {
-        return format!("{name}: all lines were skipped; {first_skipped}");
+        return format!("{name}: all lines were skipped; {reason}");
     }
+    let is_of = |has: fn(&str) -> bool| most_frequent.is_some_and(|reason| has(&reason.text));
     let (format, hint) = match reader.format {
-        Some(Format::Json) => (
-            "are JSON objects with a client, a time and a request",
-            "--field names the keys of other members",
-        ),
-        _ => ("have the common or combined format", "--log-format json reads JSON objects"),
+        Some(Format::Json) => {
+            let hint = "--field names the keys of other members";
+            let format = "are JSON objects with a client, a time and a request";
+            (format, is_of(is_missing_part).then_some(hint))
+        }
+        _ => {
+            let hint = "--log-format json reads JSON objects";
+            (
+                "have the common or combined format",
+                (!is_of(|reason| reason == BAD_TIME)).then_some(hint),
+            )
+        }
     };
     let (parsed, all) = (grouped(parsed), grouped(all));
+    let hint = hint.unwrap_or(&reason);
     format!("{name}: less than half of the lines {format}, {parsed} of {all}: {hint}")
 }
 
@@ -293,20 +292,4 @@ fn spend_due(
         }
     }
     Ok(())
-}
-
-impl Skipped {
-    fn add(&mut self, line: u64, reason: &str, text: &[u8]) {
-        self.count += 1;
-        if self.messages.len() == MAX_PRINTED {
-            return;
-        }
-        let text = shortened(&String::from_utf8_lossy(text), MAX_LINE_CHARS);
-        let colon = if text.is_empty() { "" } else { ": " };
-        let reason = shortened(reason, MAX_LINE_CHARS);
-        if self.count == 1 {
-            self.first = format!("line {line}: {reason}");
-        }
-        self.messages.push(format!("skipped line {line}{}: {reason}{colon}{text}", self.under));
-    }
 }

@@ -213,10 +213,14 @@ impl Source {
             return Ok(Source::Key(key.to_owned()));
         }
         Field::named(text).map(Source::Field).ok_or_else(|| {
-            let names = Field::ALL.map(|(name, _)| name).join(", ");
-            let text = quoted(text, MAX_CHARS);
-            format!("unknown field {text}: one of {names}, or .KEY of a JSON log, is allowed")
+            format!("unknown field {}: {} is allowed", quoted(text, MAX_CHARS), Source::allowed())
         })
+    }
+
+    /// Returns what a field may be, for messages.
+    fn allowed() -> String {
+        let names = Field::ALL.map(|(name, _)| name).join(", ");
+        format!("one of {names}, or .KEY of a JSON log,")
     }
 
     fn name(&self) -> String {
@@ -249,7 +253,10 @@ impl Cost {
     fn parse(text: &str) -> Result<Cost, String> {
         match text.parse() {
             Ok(units) => Ok(Cost::Units(units)),
-            Err(_) => Source::parse(text).map(Cost::Of),
+            Err(_) => Source::parse(text).map(Cost::Of).map_err(|_| {
+                let (text, max, fields) = (quoted(text, MAX_CHARS), u64::MAX, Source::allowed());
+                format!("unknown cost {text}: a whole number from 0 to {max}, {fields} is allowed")
+            }),
         }
     }
 }
@@ -435,8 +442,8 @@ mod tests {
             ("A=client,route=/{{a}}", "around a whole segment only"),
             ("A=client,cost=1,cost=2", "cost=2: the rule has a cost already, and one is allowed"),
             ("A=client,cost=bytes,path=/,cost=bytes", "cost=bytes: the rule has a cost already"),
-            ("A=client,cost=many", "unknown field \"many\""),
-            ("A=client,cost=-1", "unknown field \"-1\""),
+            ("A=client,cost=many", "unknown cost \"many\""),
+            ("A=client,cost=-1", "unknown cost \"-1\": a whole number from 0 to 1"),
             ("A=client,cost!=1", "unknown word \"cost!=1\""),
             ("A=client,path!=api", "\"api\": a path begins with a slash"),
         ] {

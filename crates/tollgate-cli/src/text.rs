@@ -1,5 +1,6 @@
 //! Formats numbers and times for people.
 
+use std::io;
 use std::time::Duration;
 
 use indicatif::HumanCount;
@@ -44,6 +45,19 @@ pub(crate) fn time(at_ns: u64) -> String {
     let at = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
     let text = at.to_string().replacen('T', " ", 1);
     format!("{} UTC", text.trim_end_matches('Z'))
+}
+
+/// Formats the system's reason for a failure as the library does for files of limits: it begins with a small letter.
+pub(crate) fn reason(error: &io::Error) -> String {
+    // A failure that has no number of the system's has other words.
+    if error.kind() == io::ErrorKind::IsADirectory {
+        return "it is a directory".into();
+    }
+    let mut text = error.to_string();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -301,8 +301,8 @@ fn one_file_may_lack_a_limit() {
     let replay = "replay --log access.log --limits old.yml --against new.yml --json";
     let ran = dir.run(&format!("{replay} --rule PerClient=client --rule PerPath=path"));
     let notes = "\
---rule PerClient=client: new.yml: unknown limit \"PerClient\"; no limit there
---rule PerPath=path: old.yml: unknown limit \"PerPath\"; no limit there
+--rule PerClient=client: new.yml: unknown limit \"PerClient\"; the limits are PerPath; no limit there
+--rule PerPath=path: old.yml: unknown limit \"PerPath\"; the limits are PerClient; no limit there
 ";
     assert_eq!((ran.status, &*ran.stderr), (Some(0), notes));
     let summary = ran.json();
@@ -323,7 +323,10 @@ fn one_file_may_lack_a_limit() {
 
     let ran = dir.run(&format!("{replay} --rule PerClient=client --rule PerPaht=path"));
     assert_eq!((ran.status, &*ran.stdout), (Some(2), ""));
-    assert_eq!(ran.stderr, "--rule PerPaht=path: unknown limit \"PerPaht\"\n");
+    assert_eq!(
+        ran.stderr,
+        "--rule PerPaht=path: unknown limit \"PerPaht\"; the limits are PerClient\n"
+    );
 }
 
 /// A layer would answer these requests with a 400: such a candidate is not harmless.
@@ -382,7 +385,7 @@ fn lines_that_only_the_candidate_skips_are_reported() {
     assert_eq!(counts, [&json!(0), &json!(7), &json!(2), &json!(5)], "{ran:?}");
     assert!(
         ran.stderr
-            .ends_with("log: all lines were skipped; line 1: cost 50 is above the burst 2 of A\n"),
+            .ends_with("log: all lines were skipped; the most frequent reason (7 of 7 lines, first line 1) is: cost 50 is above the burst 2 of A\n"),
         "{ran:?}"
     );
 }

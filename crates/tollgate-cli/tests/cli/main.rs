@@ -11,6 +11,7 @@ mod hostile;
 mod json_logs;
 mod late;
 mod logs;
+mod messages;
 #[cfg(feature = "valkey")]
 mod nodes;
 mod odd_input;
