@@ -54,16 +54,36 @@ impl PolicyCache {
 
     /// Finds the policy of `limit`, or makes it.
     pub(crate) fn find(&self, limit: &Limit) -> Option<PolicyRef> {
+        self.find_or_make(limit, 0, |(cached, _)| cached == limit)
+    }
+
+    /// Finds the policy of `limit` for clients whose calls must leave `floor` units, or makes it. A cache whose clients have a
+    /// floor is asked by this function alone.
+    #[cfg(feature = "tower")]
+    pub(crate) fn find_leaving(&self, limit: &Limit, floor: u64) -> Option<PolicyRef> {
+        self.find_or_make(limit, floor, |(cached, policy)| {
+            cached == limit && policy.figures.floor == floor
+        })
+    }
+
+    // Always: a response without a priority must not pay for a second comparison or a call (work `layer-fields`).
+    #[inline(always)]
+    fn find_or_make(
+        &self,
+        limit: &Limit,
+        floor: u64,
+        is_of: impl Fn(&(Limit, Policy)) -> bool,
+    ) -> Option<PolicyRef> {
         for (index, slot) in (0..).zip(&self.slots) {
             if slot.get().is_none() {
                 // Another request may fill the slot first, with this limit or another one. Its policy stays.
-                let _ = slot.set((limit.clone(), self.make(limit)?));
+                let _ = slot.set((limit.clone(), self.make(limit, floor)?));
             }
-            if slot.get().is_some_and(|(cached, _)| cached == limit) {
+            if slot.get().is_some_and(&is_of) {
                 return Some(PolicyRef::Cached(index));
             }
         }
-        Some(PolicyRef::Owned(Box::new(self.make(limit)?)))
+        Some(PolicyRef::Owned(Box::new(self.make(limit, floor)?)))
     }
 
     /// Returns the policy that [`find`](PolicyCache::find) has found.
@@ -74,9 +94,9 @@ impl PolicyCache {
         }
     }
 
-    fn make(&self, limit: &Limit) -> Option<Policy> {
+    fn make(&self, limit: &Limit, floor: u64) -> Option<Policy> {
         // Every field can contain the name, so this is never `None`.
-        Some(Policy::new(&self.name, limit).ok()?.unit(self.unit))
+        Some(Policy::leaving(&self.name, limit, floor).ok()?.unit(self.unit))
     }
 }
 

@@ -94,6 +94,8 @@ pub(crate) struct Figures {
     window_s: Option<u64>,
     /// The burst of a token bucket, which only PlugLimit's style writes.
     pub(crate) token_burst: Option<u64>,
+    /// The units that the client's calls must leave, which are in none of the numbers.
+    pub(crate) floor: u64,
 }
 
 /// Field values that depend only on the policy. Their clones share the storage.
@@ -111,15 +113,14 @@ pub(crate) struct Values {
     pub(crate) plug_limit: HeaderValue,
 }
 
-/// Returns the whole seconds in which `units` come back at `count` per `period`, rounded up. At least 1, because none
-/// of the three is 0.
+/// Returns the whole seconds in which `units` come back at `count` per `period`, rounded up. At least 1.
 fn refill_seconds(units: u64, count: u64, period: Duration) -> u64 {
     const NS_PER_S: u128 = 1_000_000_000;
     // A period is below 2^94 ns. Products beyond 128 bits and results beyond 64 bits saturate: no field has as many
     // digits.
     let time_ns = u128::from(units).saturating_mul(period.as_nanos());
     let time_s = time_ns.div_ceil(u128::from(count.max(1)) * NS_PER_S);
-    u64::try_from(time_s).unwrap_or(u64::MAX)
+    u64::try_from(time_s).unwrap_or(u64::MAX).max(1)
 }
 
 impl Policy {
@@ -141,8 +142,13 @@ impl Policy {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(name: &str, limit: &Limit) -> Result<Policy, SetupError> {
+        Policy::leaving(name, limit, 0)
+    }
+
+    /// Describes `limit` to clients whose calls must leave `floor` units: their quota is the rest.
+    pub(crate) fn leaving(name: &str, limit: &Limit, floor: u64) -> Result<Policy, SetupError> {
         Policy::check_name(name)?;
-        let figures = Figures::new(name, limit);
+        let figures = Figures::new(name, limit, floor);
         // A text of printable ASCII and numbers is always a field value.
         let values = figures.values().ok_or_else(|| invalid_name(name))?;
         Ok(Policy { figures, values, rule: limit.rule().clone() })
@@ -229,27 +235,30 @@ fn invalid_name(name: &str) -> SetupError {
 
 impl Figures {
     /// Derives the quota and the window from the numbers of each algorithm.
-    fn new(name: &str, limit: &Limit) -> Figures {
+    fn new(name: &str, limit: &Limit, floor: u64) -> Figures {
         let mut token_burst = None;
+        let rest_of = |units: u64| units.saturating_sub(floor);
         let (quota, window_s) = match limit.parameters() {
             Parameters::Gcra { burst, count, period } => {
-                (burst, Some(refill_seconds(burst, count, period)))
+                let quota = rest_of(burst);
+                (quota, Some(refill_seconds(quota, count, period)))
             }
             Parameters::FixedWindow { limit, window } => {
-                (limit, Some(refill_seconds(1, 1, window)))
+                (rest_of(limit), Some(refill_seconds(1, 1, window)))
             }
             Parameters::TokenBucket { limit, window, burst } => {
-                token_burst = Some(burst);
-                (limit, Some(refill_seconds(1, 1, window)))
+                token_burst = Some(rest_of(burst));
+                (rest_of(limit), Some(refill_seconds(1, 1, window)))
             }
             Parameters::LeakyBucket { size, drip_rate, drip_size } => {
                 // A drip never takes more than the bucket holds.
-                (size, Some(refill_seconds(size, drip_size.min(size), drip_rate)))
+                let quota = rest_of(size);
+                (quota, Some(refill_seconds(quota, drip_size.min(size), drip_rate)))
             }
             // When a permit comes back is not known.
-            Parameters::Concurrency { max, .. } => (max, None),
+            Parameters::Concurrency { max, .. } => (rest_of(max), None),
             // A custom algorithm has a largest cost, but no known refill time.
-            Parameters::Custom(_) => (limit.burst(), None),
+            Parameters::Custom(_) => (rest_of(limit.burst()), None),
         };
         let mut name_text = String::new();
         push_string(&mut name_text, name);
@@ -260,6 +269,7 @@ impl Figures {
             unit: QuotaUnit::default(),
             window_s,
             token_burst,
+            floor,
         }
     }
 

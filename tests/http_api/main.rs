@@ -29,6 +29,7 @@ mod obey;
 mod on_response;
 mod permissive;
 mod priority;
+mod priority_fields;
 mod provider_waits;
 #[cfg(feature = "tower")]
 #[path = "../support/random.rs"]

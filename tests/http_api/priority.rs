@@ -53,10 +53,11 @@ async fn a_rule_gives_its_requests_a_priority() {
         .rule(rule(&calls).when(is_batch).priority("batch"))
         .build()
         .unwrap();
-    for left in (4..10).rev() {
+    // The 4 units of the floor are not the batch's.
+    for left in (0..6).rev() {
         assert_eq!(send(&layer, true).await, (StatusCode::OK, left.to_string()));
     }
-    assert_eq!(send(&layer, true).await, (StatusCode::TOO_MANY_REQUESTS, "4".into()));
+    assert_eq!(send(&layer, true).await, (StatusCode::TOO_MANY_REQUESTS, "0".into()));
     for left in (0..4).rev() {
         assert_eq!(send(&layer, false).await, (StatusCode::OK, left.to_string()));
     }
@@ -80,7 +81,7 @@ async fn the_priority_outlasts_a_rule_without_one() {
         for _ in 0..6 {
             assert_eq!(send(&layer, true).await.0, StatusCode::OK);
         }
-        assert_eq!(send(&layer, true).await, (StatusCode::TOO_MANY_REQUESTS, "4".into()));
+        assert_eq!(send(&layer, true).await, (StatusCode::TOO_MANY_REQUESTS, "0".into()));
     }
 }
 
@@ -90,12 +91,12 @@ async fn estimates_costs_and_refunds_have_priorities() {
     let all = rule(&calls).cost(|_| 3).priority("batch").refund_if(|status| status.is_success());
     let layer = RateLimitLayer::builder(calls.limiter()).rule(all).build().unwrap();
     for _ in 0..3 {
-        assert_eq!(send(&layer, true).await, (StatusCode::OK, "10".into()));
+        assert_eq!(send(&layer, true).await, (StatusCode::OK, "6".into()));
     }
     let estimated = rule(&calls).estimate(|_| 3).priority("batch");
     let layer = RateLimitLayer::builder(calls.limiter()).rule(estimated).build().unwrap();
-    assert_eq!(send(&layer, true).await, (StatusCode::OK, "7".into()));
-    assert_eq!(send(&layer, true).await, (StatusCode::OK, "4".into()));
+    assert_eq!(send(&layer, true).await, (StatusCode::OK, "3".into()));
+    assert_eq!(send(&layer, true).await, (StatusCode::OK, "0".into()));
     assert_eq!(send(&layer, true).await.0, StatusCode::TOO_MANY_REQUESTS);
     let soft = rule(&calls).priority("batch").soft();
     let layer = RateLimitLayer::builder(calls.limiter()).rule(soft).build().unwrap();

@@ -80,10 +80,15 @@ impl<'a> Item<'a> {
         Item { partition, ..self }
     }
 
-    /// Returns the remaining units, at most the quota: the policy may be that of a lower limit, if a reload replaced
-    /// the limit after the decision.
+    /// Returns the remaining units without those that the client's calls must leave, at most the quota: the policy may be that
+    /// of a lower limit, if a reload replaced the limit after the decision.
     pub(super) fn remaining(&self) -> u64 {
-        self.decision.remaining().unwrap_or(0).min(self.policy.quota())
+        self.without_floor(self.decision.remaining().unwrap_or(0)).min(self.policy.quota())
+    }
+
+    /// Returns the units of which the client's calls can use all.
+    fn without_floor(&self, units: u64) -> u64 {
+        units.saturating_sub(self.policy.figures.floor)
     }
 
     /// Returns whether less than `percent` percent of the quota are left, or the same call would be denied.
@@ -302,7 +307,8 @@ impl<'a> Answer<'a> {
         self.only_item().or_else(|| {
             self.items().max_by_key(|item| {
                 let decision = &item.decision;
-                (!decision.allowed(), decision.retry_in(), Reverse(decision.remaining()))
+                let remaining = decision.remaining().map(|units| item.without_floor(units));
+                (!decision.allowed(), decision.retry_in(), Reverse(remaining))
             })
         })
     }

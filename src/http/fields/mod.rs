@@ -246,8 +246,12 @@ impl Fields {
             return None;
         }
         let strictest = answer.strictest();
-        let remaining =
-            strictest.map_or(remaining, |item| remaining.min(item.policy.quota())).min(INTEGER_MAX);
+        let left = |item: &Item<'_>| match item.policy.figures.floor {
+            0 => remaining.min(item.policy.quota()),
+            // The answer's decision may be that of a limit of which fewer units remain, but more for the client.
+            _ => item.remaining(),
+        };
+        let remaining = strictest.map_or(remaining, left).min(INTEGER_MAX);
         for style in self.styles.iter() {
             // Lists keep all that is there.
             if let Style::Ietf = style {

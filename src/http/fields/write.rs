@@ -119,7 +119,7 @@ pub(super) fn write_ietf(headers: &mut HeaderMap, answer: &Answer<'_>) {
             // In a denied call, a limit that allows it has no `t`, which would differ from `Retry-After`. Exception: the service
             // denied the call, no wait is known, and the limit has no unit left.
             let has_no_wait = answer.already_denied && answer.wait.is_none();
-            let tells = !answer.is_denial || (has_no_wait && decision.remaining() == Some(0));
+            let tells = !answer.is_denial || (has_no_wait && item.remaining() == 0);
             let more_in_s = || tells.then(|| seconds(item.more_in()));
             text.push_str(&item.policy.figures.name_text);
             push_parameter(text, ";r=", item.remaining());

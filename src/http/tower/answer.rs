@@ -163,7 +163,7 @@ impl Rules {
 
     /// Charges a known bucket and records the decision with its limit in one look-up. `None`: nothing has changed.
     fn ask_known(&self, one: &MatchedRule<'_, '_>) -> Option<(Decision, Option<LimitDecision>)> {
-        let record = |decision, limit: &Limit| one.record(decision, limit);
+        let record = |decision, limit: &Limit| one.record_without_floor(decision, limit);
         let is_plain = one.factor == Factor::ONE;
         is_plain.then(|| one.rule.limit().spend_telling(&one.id(), one.cost, record)).flatten()
     }

@@ -100,7 +100,7 @@ impl Rule {
 
     /// Gives the rule's requests a priority of the limit: they must leave the units of its floor of this name in the bucket. See
     /// [`KeyedLimit::priority`](crate::KeyedLimit::priority). Other requests have a rule of their own, with the same limit and
-    /// the opposite condition.
+    /// the opposite condition. The fields of the rule's responses leave out the units of the floor.
     ///
     /// If the limit has no such floor, the layer's `build` returns an error.
     ///

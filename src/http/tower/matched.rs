@@ -13,7 +13,7 @@ use crate::http::tower::who::Who;
 use crate::limit::Limit;
 use crate::limiter::batch::Member;
 
-use crate::limits::{Id, Leave};
+use crate::limits::{FloorName, Id, Leave};
 
 /// The number of rules that a request is matched with without an allocation.
 pub(crate) const INLINE_RULES: usize = 4;
@@ -42,7 +42,34 @@ pub(crate) type MatchedRules<'r, 'a> = SmallVec<[MatchedRule<'r, 'a>; INLINE_RUL
 impl MatchedRule<'_, '_> {
     /// Records the decision of the rule's limit. `None` if fields cannot describe `limit`.
     pub(crate) fn record(&self, decision: Decision, limit: &Limit) -> Option<LimitDecision> {
+        match self.rule.floor() {
+            None => self.record_without_floor(decision, limit),
+            Some(floor) => self.record_leaving(floor, decision, limit),
+        }
+    }
+
+    /// Like [`record`](MatchedRule::record), for a rule that keeps nothing, which has no priority.
+    pub(crate) fn record_without_floor(
+        &self,
+        decision: Decision,
+        limit: &Limit,
+    ) -> Option<LimitDecision> {
+        debug_assert!(self.rule.floor().is_none());
         let policy = self.rule.policies.find(limit)?;
+        let partition = self.partition.clone();
+        Some(LimitDecision { position: self.position, policy, decision, partition })
+    }
+
+    /// Records the decision on a request with a priority: the units of the floor are not in its quota.
+    #[cold]
+    fn record_leaving(
+        &self,
+        floor: &FloorName,
+        decision: Decision,
+        limit: &Limit,
+    ) -> Option<LimitDecision> {
+        let units = self.rule.limit().units_of_floor(floor, limit.burst());
+        let policy = self.rule.policies.find_leaving(limit, units)?;
         let partition = self.partition.clone();
         Some(LimitDecision { position: self.position, policy, decision, partition })
     }

@@ -38,6 +38,14 @@ impl KeyedLimit {
         })
     }
 
+    /// Returns the units of a floor under a limit of this burst; 0 if there is no such floor, because the limit is off.
+    #[cfg(feature = "tower")]
+    pub(crate) fn units_of_floor(&self, floor: &FloorName, burst: u64) -> u64 {
+        let guard = pin();
+        let entry = self.limiter.inner.view(&guard).generation.limits.entry(self.index);
+        entry.floor(floor.text()).map_or(0, |floor| floor.units_of(burst))
+    }
+
     /// Decides a call with a priority. The limit and its floor are those of one view.
     pub(crate) fn call_with_floor(
         &self,
