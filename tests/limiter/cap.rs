@@ -135,12 +135,20 @@ fn more_max_keys_than_there_are_is_error() {
             let error = Limiter::with_options(with_own(&own), options(engine, 100));
             assert!(error.unwrap_err().to_string().contains(shown), "{shown}");
         }
-        let fits = with_own(&[("A", Some(60)), ("B", None), ("C", Some(40))]);
+        // Every call of B would lack room, for good.
+        let none_left = with_own(&[("A", Some(60)), ("B", None), ("C", Some(40))]);
+        let error = Limiter::with_options(none_left, options(engine, 100)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "max_keys of the limits (A 60, C 40) are 100 in all, shadows included: at most 99, the limiter's max_keys, less \
+             1 for B, which has none, is allowed"
+        );
+        let fits = with_own(&[("A", Some(60)), ("B", None), ("C", Some(39))]);
         let (limiter, _) = limiter_with(fits, options(engine, 100));
         assert_eq!(limiter.reload(too_many()).unwrap_err().to_string(), text);
         let b = limiter.limit("B").unwrap();
         fill(&b, 0, 10);
-        assert_eq!(limiter.stats().cells, 0, "nothing is left for B");
+        assert_eq!(limiter.stats().cells, 1, "one place is left for B");
     }
 }
 

@@ -21,8 +21,13 @@ impl Limits {
         let with_buckets = || self.entries.iter().zip(&given).filter(|(it, _)| is_counted(it));
         let sum: u128 = with_buckets().filter_map(|(_, given)| *given).map(|it| it as u128).sum();
         let Some(rest) = usize::try_from(sum).ok().and_then(|sum| max_keys.checked_sub(sum)) else {
-            return Err(self.too_many(sum, max_keys));
+            return Err(self.too_many(sum, (max_keys, "")));
         };
+        let without = with_buckets().find(|(_, given)| given.is_none());
+        if let (0, 1.., Some((entry, _))) = (rest, sum, without) {
+            let why = format!(", less 1 for {}, which has none", entry.public_name());
+            return Err(self.too_many(sum, (max_keys - 1, &why)));
+        }
         let own = rest / 2 / with_buckets().filter(|(_, given)| given.is_none()).count().max(1);
         let part = |(entry, given): (&Entry, &Option<usize>)| match *given {
             _ if !is_counted(entry) => LimitPart::default(),
@@ -62,8 +67,8 @@ impl Limits {
         self.entries.iter().filter(|entry| entry.has_buckets()).count()
     }
 
-    /// The error of limits whose own numbers are more than the limiter has.
-    fn too_many(&self, sum: u128, max_keys: usize) -> Error {
+    /// The error of limits whose own numbers are more than the limiter has for them. `why` follows the limiter's number.
+    fn too_many(&self, sum: u128, (most, why): (usize, &str)) -> Error {
         const SHOWN: usize = 3;
         let given = |entry: &&Entry| entry.has_buckets() && !shadow::is_name(&entry.name);
         let given = self.entries.iter().filter(given);
@@ -73,7 +78,7 @@ impl Limits {
         let more = if named.len() > SHOWN { ", ..." } else { "" };
         let shown = named[..named.len().min(SHOWN)].join(", ");
         let text = format!(
-            "{}max_keys of the limits ({shown}{more}) are {sum} in all, shadows included: at most {max_keys}, the limiter's max_keys, is allowed",
+            "{}max_keys of the limits ({shown}{more}) are {sum} in all, shadows included: at most {most}, the limiter's max_keys{why}, is allowed",
             self.in_files()
         );
         Error::new(ErrorKind::Limit, text)
