@@ -13,7 +13,10 @@ use crate::shared::protocol::{SharedMode, StoreMember};
 /// Notes that the store has answered a call of a limiter.
 pub(super) fn end_outage(handle: &KeyedLimit) {
     let inner = &*handle.limiter.inner;
-    let ended = inner.part().and_then(|part| part.outage.end(|| inner.clock.now_ns()));
+    // An answer of one server of a cluster says nothing about another one that is lost.
+    let is_whole = |part: &&Part| part.outage.is_on() && part.handle.store.is_connected();
+    let ended =
+        inner.part().filter(is_whole).and_then(|part| part.outage.end(|| inner.clock.now_ns()));
     if ended.is_some() {
         handle.limiter.report_owed();
     }

@@ -53,7 +53,8 @@ impl SharedLimit {
     /// # Errors
     ///
     /// As [`KeyedLimit::reserve`](crate::KeyedLimit::reserve); and [`ReserveError::Wrong`] with [`Error::is_store_failure`] if the
-    /// store does not answer and the policy denies, or if it has a text that is no bucket; or with [`Error::is_leased`] if the
+    /// store does not answer and the policy denies, if this node has too many calls under way (a
+    /// [wait](SharedLimit::until_allowed) tries again then), or if the store has a text that is no bucket; or with [`Error::is_leased`] if the
     /// limit is [`Leased`](crate::limits::Shared::Leased): units that nodes hold in leases have no order.
     ///
     /// # Example

@@ -10,6 +10,9 @@ use crate::shared::calls::handle::SharedLimit;
 use crate::shared::calls::receipt::{SharedReceipt, SharedReservation};
 use crate::util::time::saturating_ns;
 
+/// The shortest time after which a call asks again that was one too many for its node. The longest is three times as long.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
 /// How callers wait for a limit that nodes may share, from [`SharedLimit::waiting`].
 #[derive(Clone)]
 #[must_use = "does nothing until it is asked to wait"]
@@ -115,11 +118,21 @@ impl<T: Timer> SharedWaiting<'_, T> {
                 receipt => return receipt.map(SharedReceipt::of_local),
             }
         }
-        let at_most = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
-        let mut place = match limit.reserve(id, cost, at_most).await {
-            Ok(place) => CancelledOnDrop(Some(place)),
-            Err(ReserveError::NoPlaces { .. }) => return self.retry(id, cost, until_ns).await,
-            Err(error) => return Err(error),
+        let (mut place, at_most) = loop {
+            let now_ns = clock.now_ns();
+            let at_most = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+            let error = match limit.reserve(id, cost, at_most).await {
+                Ok(place) => break (CancelledOnDrop(Some(place)), at_most),
+                Err(ReserveError::NoPlaces { .. }) => return self.retry(id, cost, until_ns).await,
+                Err(error) => error,
+            };
+            // This node has more calls than it can ask in time. The store has not had this one.
+            let is_overload = matches!(&error, ReserveError::Wrong(why) if why.is_store_overload() && why.is_unsent());
+            let time = limit.limit.sleep_until(now_ns, ASK_AGAIN, 2 * ASK_AGAIN, until_ns);
+            match time.filter(|_| is_overload) {
+                Some(time) => timer.sleep(time).await,
+                None => return Err(error),
+            }
         };
         let spare = if place.wait().is_zero() { Duration::ZERO } else { at_most };
         let mut jitter = random_below((*jitter).min(spare.saturating_sub(place.wait())));

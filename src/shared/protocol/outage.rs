@@ -1,7 +1,7 @@
 //! Decides calls for shared limits in an outage of the store, by each limit's own policy.
 //!
 //! An outage of a node begins with the first call that fails for it (the store is lost, refuses calls, or has answered nothing for
-//! some time), and ends with the first answer that comes some seconds after the last such call. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
+//! some time), and ends with the first answer that comes some seconds after the last such call while no server is lost. A limit that goes on locally has a local bucket for each id meanwhile: always by gcra, whatever the limit's algorithm,
 //! with a part of the limit's rate and burst. It is empty when the outage begins. So up to each instant of the outage a node
 //! admits at most its part of the units that the rate has brought since: if the parts of all nodes are at most 1 together, all
 //! nodes admit no more than the limit. At its end the node [owes](super::owed) the store's buckets the units that it has admitted.
@@ -22,7 +22,7 @@ use crate::util::time::saturating_ns;
 /// The wait that a denial names that no bucket has decided.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// The time without a failure after which an answer ends an outage. A store that answers some calls and not others, such as one
-/// whose memory is full, or of whose cluster a node is lost, is one outage, not one a call with empty buckets each.
+/// whose memory is full, is one outage, not one a call with empty buckets each.
 const CALM_NS: u64 = 5_000_000_000;
 /// The most buckets of an outage. Ids beyond them are denied.
 const MAX_BUCKETS: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
@@ -136,11 +136,16 @@ impl Outage {
         (state.began_ns.is_some(), state.count)
     }
 
-    /// Notes that the store has answered. Returns the length of the outage that this ends: up to its last failure, if that
+    /// Whether an outage may have begun. A call that does not see one that has just begun leaves its end to the next answer.
+    pub(crate) fn is_on(&self) -> bool {
+        // Relaxed: the state has a lock.
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the store has answered, and no server is lost. Returns the length of the outage that this ends: up to its last failure, if that
     /// was long enough ago.
     pub(crate) fn end(&self, now_ns: impl FnOnce() -> u64) -> Option<Duration> {
-        // Relaxed: a call that does not see an outage that has just begun leaves its end to the next answer.
-        if !self.is_on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return None;
         }
         let mut state = self.state.lock();

@@ -30,6 +30,38 @@ fn overloaded_calls_charge_nothing() {
     assert_eq!(node.left(), (Some(10), Some(5)));
 }
 
+/// Callers that began to wait together got an error at once, though the bucket had their units in time.
+#[test]
+fn waits_outlast_an_overload() {
+    let node = node();
+    let slept = Arc::new(Mutex::new(Vec::new()));
+    let until_allowed = |at_most, overloads: usize| {
+        *node.store.is_overloaded.lock() = true;
+        slept.lock().clear();
+        let (slept, is_overloaded) = (slept.clone(), node.store.is_overloaded.clone());
+        let hand = node.hand.clone();
+        let timer = move |time: Duration| {
+            slept.lock().push(time);
+            *is_overloaded.lock() = slept.lock().len() < overloads;
+            hand.advance(time);
+            std::future::ready(())
+        };
+        node.answer(node.all.until_allowed("a", 1, at_most, timer))
+    };
+    assert_eq!(until_allowed(MINUTE, 3).unwrap().cost(), 1);
+    let times = slept.lock().clone();
+    assert!(
+        times.len() == 3 && times.iter().all(|time| (10 * MS..30 * MS).contains(time)),
+        "{times:?}"
+    );
+    // The node has no place for the call until the deadline.
+    let error = until_allowed(MINUTE / 60, 1_000).unwrap_err();
+    assert!(error.to_string().contains("planted"), "{error}");
+    assert!(slept.lock().iter().sum::<Duration>() <= MINUTE / 60);
+    *node.store.is_overloaded.lock() = false;
+    assert_eq!(node.left(), (Some(10), Some(4)));
+}
+
 #[test]
 fn overloaded_calls_pass_in_shadow_mode() {
     let node = node_of(exact().mode(LimitMode::Shadow));

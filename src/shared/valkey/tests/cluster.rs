@@ -255,6 +255,40 @@ fn a_lost_node_fails_its_slots_alone() {
     });
 }
 
+/// Answers of the other nodes ended the outage, and each new one allowed all calls for a second.
+#[test]
+fn an_outage_lasts_while_a_node_is_lost() {
+    with_each(|binary| {
+        let mut shards = Shards::start(binary);
+        let limit = "{burst: 20, count: 10, period: 1s, id: string, shared: exact, on_error: allow, for: 1s, fraction: 0.1}";
+        let url = shards.url();
+        let file = format!("store: {{url: \"{url}\", timeout: 200ms}}\nA: {limit}");
+        let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+        let a = limiter.shared("A").unwrap();
+        let keys = shards.keys("tollgate:A:");
+        let [well, _, lost] = keys.each_ref().map(|key| &key["tollgate:A:".len()..]);
+        let spend = |id: &str| block_on(a.spend(id, 1)).is_ok_and(|decision| decision.allowed());
+        wait_until("connected", || block_on(a.blocked_for("none")).is_ok());
+        shards.servers[2].kill();
+        wait_until("an outage", || {
+            spend(lost);
+            limiter.counters().store().unwrap().is_outage
+        });
+        for _ in 0..3 {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(5_200) {
+                assert!(spend(well), "another node answers");
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let allowed = (0..20).filter(|_| spend(lost)).count();
+            assert!((1..=3).contains(&allowed), "a burst of 2: {allowed}");
+        }
+        assert_eq!(limiter.counters().store().unwrap().outages, 1);
+        shards.servers[2].restart();
+        wait_until("the end", || spend(lost) && !limiter.counters().store().unwrap().is_outage);
+    });
+}
+
 #[test]
 fn a_promoted_replica_goes_on() {
     with_each(|binary| {
