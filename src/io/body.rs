@@ -81,9 +81,9 @@ impl<B: Body<Data = Bytes>, T: Sleeper> Body for ThrottledBody<B, T> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ThrottleError<B::Error>>>> {
-        let this = self.project();
+        let mut this = self.project();
         if this.held.is_empty() {
-            let polled = this.inner.poll_frame(context);
+            let polled = this.inner.as_mut().poll_frame(context);
             let Poll::Ready(Some(Ok(frame))) = polled else {
                 this.meter.give_back();
                 return polled.map_err(ThrottleError::Inner);
@@ -94,7 +94,8 @@ impl<B: Body<Data = Bytes>, T: Sleeper> Body for ThrottledBody<B, T> {
                 Err(frame) => return Poll::Ready(Some(Ok(frame))),
             }
         }
-        let part = ready!(this.meter.poll_part(context, this.held));
+        let is_last = this.inner.is_end_stream();
+        let part = ready!(this.meter.poll_part(context, this.held, is_last));
         Poll::Ready(Some(part.map(Frame::data).map_err(ThrottleError::Limit)))
     }
 

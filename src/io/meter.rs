@@ -22,6 +22,8 @@ pub(super) struct Meter<T: Sleeper> {
     /// The least size of the next slice. It falls if a slice was not used in time, so that a stream that is read slowly takes
     /// little from the others.
     ahead: Option<u64>,
+    /// Whether no bytes come after those at hand. They need no places of later ones.
+    is_last: bool,
 }
 
 /// How many times as large as the last slice the next one may be.
@@ -29,8 +31,8 @@ const GROWTH: u64 = 2;
 
 impl<T: Sleeper> Meter<T> {
     pub(super) fn new(throttle: Throttle<T>) -> Meter<T> {
-        let (slice, sleep, is_asleep) = (None, None, false);
-        Meter { throttle, slice, sleep, is_asleep, entry: Entry::default(), ahead: None }
+        let (slice, sleep, is_asleep, is_last) = (None, None, false, false);
+        Meter { throttle, slice, sleep, is_asleep, entry: Entry::default(), ahead: None, is_last }
     }
 
     /// Returns how many of `want` bytes may move now, at least one.
@@ -41,7 +43,8 @@ impl<T: Sleeper> Meter<T> {
     ) -> Poll<Result<u64, ReserveError>> {
         loop {
             let now_ns = self.throttle.now_ns();
-            let wanted = Want { now: want, ahead: self.ahead };
+            let ahead = if self.is_last { Some(0) } else { self.ahead };
+            let wanted = Want { now: want, ahead };
             let slice = match &mut self.slice {
                 Some(slice) => slice,
                 none => match self.throttle.take(wanted, now_ns)? {
@@ -92,12 +95,14 @@ impl<T: Sleeper> Meter<T> {
         }
     }
 
-    /// Splits the bytes off that may move now.
+    /// Splits the bytes off that may move now. `is_last`: the inner stream has none after them.
     pub(super) fn poll_part(
         &mut self,
         context: &mut Context<'_>,
         held: &mut Bytes,
+        is_last: bool,
     ) -> Poll<Result<Bytes, ReserveError>> {
+        self.is_last = is_last;
         let bytes = ready!(self.poll_bytes(context, held.len() as u64))?;
         self.spend(bytes);
         Poll::Ready(Ok(held.split_to(bytes as usize)))

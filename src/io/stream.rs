@@ -83,9 +83,9 @@ where
     type Item = Result<Bytes, ThrottleError<E>>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.project();
+        let mut this = self.project();
         if this.held.is_empty() {
-            match this.inner.poll_next(context) {
+            match this.inner.as_mut().poll_next(context) {
                 Poll::Ready(Some(Ok(item))) if !item.is_empty() => *this.held = item,
                 polled => {
                     this.meter.give_back();
@@ -93,7 +93,8 @@ where
                 }
             }
         }
-        let part = ready!(this.meter.poll_part(context, this.held));
+        let is_last = this.inner.size_hint().1 == Some(0);
+        let part = ready!(this.meter.poll_part(context, this.held, is_last));
         Poll::Ready(Some(part.map_err(ThrottleError::Limit)))
     }
 

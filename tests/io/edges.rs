@@ -123,6 +123,20 @@ fn a_burst_passes_to_its_last_byte() {
     }
 }
 
+/// They waited for a place of 512 bytes.
+#[test]
+fn last_bytes_wait_for_themselves_alone() {
+    for (rate, more) in [(100, 1), (100, 40), (1_000, 300), (10_000, 500)] {
+        let bench = Bench::new(1024, rate);
+        let data = Bytes::from(vec![1; 1024 + more as usize]);
+        finish(&bench.world, async {
+            let body = bench.throttle().body(http_body_util::Full::new(data.clone()));
+            assert_eq!(body.collect().await.unwrap().to_bytes(), data);
+        });
+        assert_eq!(bench.world.now_ns(), more * 1_000_000_000 / rate, "{more} at {rate}");
+    }
+}
+
 #[test]
 fn empty_reads_and_writes_cost_nothing() {
     let bench = Bench::new(10, 10);
@@ -361,7 +375,8 @@ fn ended_streams_leave_their_places() {
         assert_eq!(bench.left(), 3990);
         writer.shutdown().await.unwrap();
         has_moved(Kind::Writer);
-        let mut body = bench.throttle().body(http_body_util::Full::from("ten bytes!"));
+        let frames = Items(vec![Frame::data(Bytes::from("ten bytes!"))]);
+        let mut body = bench.throttle().body(StreamBody::new(frames));
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ten bytes!");
         assert_eq!(bench.left(), 3980);
         assert!(body.frame().await.is_none());
