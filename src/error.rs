@@ -148,7 +148,7 @@ impl Error {
         matches!(self.0.kind, Store | StoreGone | StoreLate | StoreOutage | StoreOverload)
     }
 
-    /// Whether the numbers of a limit are out of range, the limits' `max_keys` are more than the limiter's, or a reload would
+    /// Whether the numbers of a limit are out of range, the limits' `max_keys` are more than the limiter has for them, or a reload would
     /// take away a limit in use.
     ///
     /// # Example

@@ -61,7 +61,7 @@ pub enum CarryOver {
 impl CarryOver {
     /// Converts a word at `at_ns` from the limit `old` to the limit `new`. `None` if the bucket keeps nothing.
     ///
-    /// The result is the same for the same arguments, and a larger `word` never gives a smaller result.
+    /// The result is the same for the same arguments. Except for leaky buckets, a larger `word` never gives a smaller result.
     pub(crate) fn converted(self, old: &Limit, new: &Limit, word: u64, at_ns: u64) -> Option<u64> {
         let (old, new) = (old.rule(), new.rule());
         if old == new || word == 0 {
@@ -113,18 +113,18 @@ impl CarryOver {
                     CarryOver::Units => within,
                     CarryOver::Time => {
                         let left_ms = time_ms(within).saturating_sub(begun_ms);
-                        let drips = drips_in(left_ms);
-                        begun_ms = drips.saturating_mul(new.drip_rate_ms) - left_ms;
-                        units_of(drips)
+                        let drips = drips_in(left_ms).max(1);
+                        // At most the time from empty to full.
+                        let is_longer = drips > u64::from(new.size).div_ceil(new.drip_size.into());
+                        let spare_ms = drips.saturating_mul(new.drip_rate_ms) - left_ms;
+                        begun_ms = if is_longer { 0 } else { spare_ms };
+                        // Of the counts that take as many drips, the one nearest to the units before.
+                        within.clamp(units_of(drips - 1) + 1, units_of(drips))
                     }
                     CarryOver::Share | CarryOver::Afresh => {
                         scaled(within, new.size.into(), old.size.into())
                     }
                 };
-                if self == CarryOver::Time && kept > new.size.into() {
-                    // The time from empty to full.
-                    begun_ms = 0;
-                }
                 let last_drip_ms = ms_of(at_ns).saturating_sub(begun_ms.min(new.drip_rate_ms - 1));
                 let beyond = units_of(drips_in(time_ms(counter - within)));
                 counted(last_drip_ms, kept.min(new.size.into()).saturating_add(beyond))

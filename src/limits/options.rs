@@ -149,7 +149,8 @@ impl LimitOptions {
     /// ones.
     ///
     /// Ids with an override of their own are not counted. If the numbers of all limits are more than the limiter's
-    /// `max_keys`, [`Limiter::with_options`](crate::Limiter::with_options) and a reload return an error.
+    /// `max_keys`, or leave no place for a limit without a number, [`Limiter::with_options`](crate::Limiter::with_options) and
+    /// a reload return an error.
     ///
     /// # Example: unknown API keys fill their own buckets only
     ///

@@ -63,6 +63,19 @@ async fn fields_of_both(style: Style, names: &[&str]) -> [Vec<String>; 2] {
     both.map(|(_, fields)| fields)
 }
 
+/// The service denies a request that the limit has let in. Seven units remain, and none of them is the client's.
+#[tokio::test]
+async fn denials_of_the_service_tell_a_wait() {
+    let (limiter, _manual) = gcra();
+    let layer = layer(&limiter, rule(&limiter).priority("batch"), Style::Ietf);
+    let handler = service_fn(|_: Request<()>| async {
+        let denial = Response::builder().status(StatusCode::TOO_MANY_REQUESTS);
+        Ok::<_, Infallible>(denial.body(Empty::<Bytes>::new()).unwrap())
+    });
+    let response = layer.layer(handler).oneshot(Request::new(())).await.unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""Calls";r=0;t=1"#);
+}
+
 #[tokio::test]
 async fn fields_leave_out_the_units_of_the_floor() {
     let list = ["ratelimit-policy", "ratelimit"];

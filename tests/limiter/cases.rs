@@ -65,7 +65,7 @@ fn unknown_name_is_an_immediate_error() {
 
 #[test]
 fn a_name_near_none_gets_a_list() {
-    // A shadow limit has a name of its own, which callers do not see.
+    // A shadow limit has an internal name, which callers do not see.
     let options = LimitOptions::default().shadow(limit(1, 1));
     let limits = Limits::builder().limit_with("A", IdFormat::String, limit(2, 2), options).unwrap();
     let limits = limits.limit("Bytes", IdFormat::String, limit(2, 2)).unwrap();

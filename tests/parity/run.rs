@@ -180,7 +180,7 @@ impl Machine {
         for (handle, id) in with_ids.filter_map(|(handle, id)| Some((handle.as_ref()?, id))) {
             let _ = handle.scaled(Factor::from_millionths(LARGEST_FACTOR)).refund(id, 0).unwrap();
         }
-        // Each network is a limit of its own.
+        // Each network is a separate limit.
         for (handle, network) in
             self.handles[ADDRESSES].iter().flat_map(|it| NETWORKS.iter().map(move |of| (it, of)))
         {
@@ -189,8 +189,8 @@ impl Machine {
         }
     }
 
-    /// Lets go of what was charged in networks that the limits have no more: whether a limiter still has the network when it
-    /// comes back depends on sweeps.
+    /// Drops the open charges of networks that the limits no longer have: if such a network comes back, it depends on sweeps
+    /// whether a limiter still has its buckets.
     fn forget_former(&mut self) {
         let terms = &self.oracle.terms;
         let is_former = |claim: &Option<Claim>| claim.is_some_and(|it| terms.is_former(it.key.0));

@@ -74,6 +74,8 @@ fn checks_with_a_factor_keep_no_bucket() {
         assert!(handle.scaled(slow).check("other", 1).unwrap().allowed());
         let member = handle.member("other").factor(slow);
         assert!(limiter.batch(&[member]).check().unwrap().allowed());
+        let member = member.mode(tollgate::batch::MemberMode::CheckOnly);
+        assert!(limiter.batch(&[member]).spend().unwrap().allowed());
         hand.advance(seconds(1));
         sweep_all(&limiter);
         assert_eq!(limiter.stats().cells, 0, "{engine:?}");

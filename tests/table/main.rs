@@ -111,7 +111,7 @@ fn cap_is_exact_and_drops_full_buckets_first() {
     }
 }
 
-/// A check of a unit says what a spend would. A check of nothing is never denied for want of room.
+/// A check of one unit has the decision that a spend would have. A check of 0 units is never denied for lack of room.
 #[test]
 fn check_at_cap_answers_for_untracked_id() {
     for engine in ENGINES {

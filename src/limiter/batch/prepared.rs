@@ -168,6 +168,7 @@ fn prepare<'a>(
     let limit = if factor == Factor::ONE {
         handle.with_set_max(limit, tag)
     } else {
+        let may_charge = may_charge && mode != MemberMode::CheckOnly;
         let scaled = view.scaled(key.limit, limit, factor, may_charge);
         match scaled.inspect_err(|_| handle.tally.count_error())? {
             Some(limit) => Cow::Owned(limit),

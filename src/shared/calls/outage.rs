@@ -14,7 +14,7 @@ use crate::shared::protocol::{SharedMode, StoreMember};
 pub(super) fn end_outage(handle: &KeyedLimit) {
     let inner = &*handle.limiter.inner;
     // An answer of one server of a cluster says nothing about another one that is lost.
-    let is_whole = |part: &&Part| part.outage.is_on() && part.handle.store.is_connected();
+    let is_whole = |part: &&Part| part.outage.is_on() && part.handle.store.is_whole();
     let ended =
         inner.part().filter(is_whole).and_then(|part| part.outage.end(|| inner.clock.now_ns()));
     if ended.is_some() {

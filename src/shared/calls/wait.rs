@@ -166,7 +166,11 @@ impl<T: Timer> SharedWaiting<'_, T> {
             }
             let limit = &self.limit.limit;
             let now_ns = limit.limiter.inner.clock.now_ns();
-            let Some(time) = limit.sleep_until(now_ns, wait, self.jitter, until_ns) else {
+            let (wait, jitter) = match decision.overloaded() {
+                true => (ASK_AGAIN, 2 * ASK_AGAIN),
+                false => (wait, self.jitter),
+            };
+            let Some(time) = limit.sleep_until(now_ns, wait, jitter, until_ns) else {
                 return Err(ReserveError::NotInTime { needed: wait });
             };
             self.timer.sleep(time).await;

@@ -73,6 +73,11 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether calls for all keys would be sent now. An answer tells that of a store that is one server.
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     /// Changes each bucket by its step, at the store's own time. In a cluster all of them are in one slot: an error if they are
     /// not.
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed>;

@@ -321,6 +321,11 @@ impl Cluster {
         self.map().is_some_and(|map| map.nodes.iter().all(|node| node.link.is_connected()))
     }
 
+    /// Whether each node would be asked now.
+    pub(super) fn is_whole(&self) -> bool {
+        self.map().is_some_and(|map| map.nodes.iter().all(|node| node.link.is_ready()))
+    }
+
     /// Whether the node that has a slot would be asked now.
     pub(super) fn is_ready(&self, slot: u16) -> bool {
         self.map().is_some_and(|map| map.node_of(slot).is_some_and(|node| node.link.is_ready()))

@@ -202,6 +202,10 @@ impl SharedStore for ValkeyStore {
         self.servers.is_ready(key)
     }
 
+    fn is_whole(&self) -> bool {
+        self.servers.is_whole()
+    }
+
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
         let (servers, called) = (self.servers.clone(), Instant::now());
         Box::pin(async move { servers.change(&changes, called).await })

@@ -144,6 +144,14 @@ impl Servers {
         }
     }
 
+    /// Whether calls for all keys would be sent now; true for one server, whose answers tell it.
+    pub(super) fn is_whole(&self) -> bool {
+        match &self.kind {
+            Kind::One(_) => true,
+            Kind::Cluster(cluster) => cluster.is_whole(),
+        }
+    }
+
     /// Whether a call for a key would be sent now.
     pub(super) fn is_ready(&self, key: &str) -> bool {
         match &self.kind {

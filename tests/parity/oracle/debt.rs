@@ -138,10 +138,12 @@ fn drips(debt: CarryOver, old: Rule, new: Rule, state: State, now: i128) -> Stat
         CarryOver::Units => within,
         CarryOver::Time => {
             let left = ceil(within, drip) * rate - (ms_of(now) - current.at).max(0);
-            let kept = ceil(left, new_rate) * new_drip;
+            let drips = ceil(left, new_rate);
             // Full after the same time, at most after the time from empty to full.
-            begun = if kept > new.capacity() { 0 } else { ceil(left, new_rate) * new_rate - left };
-            kept
+            let is_longer = drips > ceil(new.capacity(), new_drip);
+            begun = if is_longer { 0 } else { drips * new_rate - left };
+            // Of the counts that take as many drips, the one nearest to the units before.
+            within.clamp((drips - 1) * new_drip + 1, drips * new_drip)
         }
         _ => ceil(within * new.capacity(), old.capacity()),
     };

@@ -32,6 +32,18 @@ fn a_wrong_clock_is_warned_of() {
     assert_eq!(dir.run(&format!("{REPLAY} a.log --reorder 58m20s")).stderr, "");
 }
 
+/// The line before the late ones is not the one with the latest time.
+#[test]
+fn latest_line_is_named_not_the_last() {
+    let dir = Sandbox::new();
+    let log = by_second(500..600) + &by_second(550..551) + &by_second(0..100);
+    let ran = dir.run_with(&format!("{REPLAY} -"), log);
+    let warning = format!(
+        "warning: standard input:102: 100 of 201 lines are late; the first, of 2015-05-17 10:00:00 UTC, follows line 100 of 2015-05-17 10:09:59 UTC: {MEANING}9m59s\n"
+    );
+    assert_eq!((ran.status, &*ran.stderr), (Some(0), &*warning));
+}
+
 #[test]
 fn rotated_files_in_glob_order_are_warned_of() {
     let dir = Sandbox::new();

@@ -1,6 +1,7 @@
 //! A node that has too many calls under way.
 
 use super::*;
+use crate::algorithm::factor::Factor;
 use crate::observe::store_counters::StoreCounters;
 use crate::shared::block_on;
 
@@ -60,6 +61,67 @@ fn waits_outlast_an_overload() {
     assert!(slept.lock().iter().sum::<Duration>() <= MINUTE / 60);
     *node.store.is_overloaded.lock() = false;
     assert_eq!(node.left(), (Some(10), Some(4)));
+}
+
+/// An algorithm without places has no reservation: its denials named a wait of a second.
+#[test]
+fn windows_outlast_an_overload_too() {
+    let window = Limit::fixed_window(5, MINUTE).unwrap();
+    let node = node_with(
+        Limits::builder()
+            .limit("Own", IdFormat::String, window.clone())
+            .unwrap()
+            .limit_with("All", IdFormat::String, window, exact())
+            .unwrap()
+            .build(),
+    );
+    *node.store.is_overloaded.lock() = true;
+    let slept = Arc::new(Mutex::new(Vec::new()));
+    let (times, is_overloaded) = (slept.clone(), node.store.is_overloaded.clone());
+    let hand = node.hand.clone();
+    let timer = move |time: Duration| {
+        times.lock().push(time);
+        *is_overloaded.lock() = times.lock().len() < 3;
+        hand.advance(time);
+        std::future::ready(())
+    };
+    assert_eq!(node.answer(node.all.until_allowed("a", 1, MINUTE / 120, timer)).unwrap().cost(), 1);
+    assert_eq!(slept.lock().len(), 3);
+}
+
+/// A second call might charge twice, and a wait would not help.
+#[test]
+fn waits_ask_once_after_other_errors() {
+    use ErrorKind::{StoreGone, StoreLate, StoreOutage};
+    let no_sleep = |_| -> std::future::Ready<()> { panic!("a sleep") };
+    for kind in [StoreLate, StoreOutage, StoreGone] {
+        let node = node_of(exact().on_error(OnError::Deny));
+        *node.store.fails.lock() = Some(Error::new(kind, "planted"));
+        let error = node.answer(node.all.until_allowed("a", 1, MINUTE, no_sleep)).unwrap_err();
+        assert!(error.to_string().contains("planted"), "{kind:?}: {error}");
+    }
+    let node = node();
+    assert!(node.is_allowed(5));
+    let error = node.answer(node.all.until_allowed("a", 1, MS, no_sleep)).unwrap_err();
+    assert!(error.needed().is_some(), "{error}");
+    node.answer(node.all.block("a", MINUTE)).unwrap();
+    let error = node.answer(node.all.until_allowed("a", 1, MINUTE, no_sleep)).unwrap_err();
+    assert!(error.to_string().contains("blocked"), "{error}");
+}
+
+#[test]
+fn checks_of_nodes_record_no_factor() {
+    let node = node();
+    let all = &node.all;
+    let largest = || {
+        let inner = &node.limiter.inner;
+        inner.with_view(|view| Ok(view.generation.largest_factors.get(node.all.limit.index)))
+    };
+    let member = || all.member("a").factor("3".parse().unwrap());
+    assert!(node.answer(node.limiter.shared_batch(&[member()]).check()).unwrap().allowed());
+    assert_eq!(largest(), Factor::ONE);
+    assert!(node.answer(node.limiter.shared_batch(&[member()]).spend()).unwrap().allowed());
+    assert_eq!(largest(), Factor::from(3));
 }
 
 #[test]

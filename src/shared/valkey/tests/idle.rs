@@ -9,7 +9,10 @@ use super::server::{Server, with_each};
 use super::shards::Shards;
 use super::{charge, member, options_of, secondly, wait_until, wait_until_connected};
 use crate::error::Error;
+use crate::limiter::Limiter;
+use crate::limits::Limits;
 use crate::observe::store_counters::StoreErrors;
+use crate::shared::block_on;
 use crate::shared::protocol::SharedStore;
 use crate::shared::valkey::ValkeyStore;
 
@@ -115,4 +118,32 @@ fn busy_connections_are_asked_nothing() {
     }
     assert_eq!(mute.seen.lock().pings, 0);
     wait_until("asked", || mute.seen.lock().pings > 0);
+}
+
+/// The server stands still while nothing is asked, and then takes no new connection. The old one goes on.
+#[test]
+fn an_outage_ends_on_the_old_connection() {
+    with_each(|binary| {
+        let server = Server::start(binary);
+        let limit = "{burst: 1000, count: 1000, period: 1s, id: string, shared: exact}";
+        let file = format!("store: {{url: \"{}\", timeout: 200ms}}\nA: {limit}", server.url(""));
+        let limiter = Limiter::new(Limits::from_yaml(&file).unwrap());
+        let all = limiter.shared("A").unwrap();
+        let is_outage = || limiter.counters().store().unwrap().is_outage;
+        wait_until("connected", || block_on(all.blocked_for("none")).is_ok());
+        let mut control = server.connection();
+        let mut set = |name: &str, value: &str| {
+            let () = cmd("CONFIG").arg("SET").arg(name).arg(value).query(&mut control).unwrap();
+        };
+        set("maxmemory", "1");
+        let _ = block_on(all.spend("x", 1));
+        assert!(is_outage(), "the server refuses calls");
+        set("maxmemory", "0");
+        set("maxclients", "1");
+        server.signal("-STOP");
+        std::thread::sleep(Duration::from_secs(4));
+        server.signal("-CONT");
+        wait_until("the end", || block_on(all.spend("x", 1)).is_ok() && !is_outage());
+        assert!(!limiter.store().unwrap().is_connected(), "an attempt to connect failed");
+    });
 }
