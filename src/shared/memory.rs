@@ -107,7 +107,7 @@ fn keep(kept: &mut HashMap<Box<str>, Kept>, key: &str, text: &str, keep_ms: u64,
 
 impl SharedStore for MemoryStore {
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
-        self.figures.count_call();
+        self.figures.count_calls(1);
         let charged = self.charge_now(&members);
         if let Err(error) = &charged {
             self.figures.count_unusable(StoreFault::UnknownText, error);
@@ -116,7 +116,7 @@ impl SharedStore for MemoryStore {
     }
 
     fn change(&self, changes: Arc<[BucketChange]>) -> Reply<Changed> {
-        self.figures.count_call();
+        self.figures.count_calls(1);
         let changed = self.change_now(&changes);
         if let Err(error) = &changed {
             self.figures.count_unusable(StoreFault::UnknownText, error);

@@ -55,8 +55,8 @@ impl Default for StoreFigures {
 
 // Relaxed, here and below: figures for operators.
 impl StoreFigures {
-    pub(crate) fn count_call(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_calls(&self, calls: usize) {
+        self.calls.fetch_add(calls as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn count_error(&self, fault: StoreFault) {

@@ -21,7 +21,7 @@ use crate::shared::protocol::decide::{DecidedMember, decide_found, decide_found_
 use crate::shared::protocol::denials::{Denials, Marks};
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::outage::Policy;
-use crate::shared::protocol::{Found, Reply, SharedMode, SharedStore, StoreMember};
+use crate::shared::protocol::{Found, SharedMode, SharedStore, StoreMember};
 use crate::store::key::Key;
 
 /// One member of a decided batch, as it is counted.
@@ -214,14 +214,12 @@ pub(super) fn shared_mode(member: &Prepared<'_>, spends: bool) -> SharedMode {
 }
 
 impl AskedBatch {
-    /// Waits for the store's answer, gives the local charges back if it does not allow the batch, and counts.
-    pub(super) async fn decide_by(
+    /// Decides the batch by the store's answer, gives the local charges back if it does not allow the batch, and counts.
+    pub(super) fn decide_by(
         mut self: Box<Self>,
-        reply: Reply<Found>,
+        answer: Result<Found, Error>,
     ) -> Result<DecidedBatch, Error> {
-        let passed = std::mem::take(&mut self.passed);
-        let answer = reply.await;
-        drop(passed);
+        drop(std::mem::take(&mut self.passed));
         let found = match answer {
             Ok(found) => found,
             Err(error) if error.is_undecided() => return Ok(self.decide_undecided(&error)),

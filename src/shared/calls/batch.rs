@@ -477,11 +477,12 @@ impl AskedBatch {
         wrap: impl FnOnce(DecidedBatch) -> T + Send + 'static,
     ) -> Answer<T> {
         let (tell, answer) = oneshot::channel();
-        let (store, reply) = (self.store.clone(), self.store.charge(self.members.clone()));
-        store.run(Box::pin(async move {
+        let (store, members) = (self.store.clone(), self.members.clone());
+        store.charge_and_tell(
+            members,
             // The caller may have dropped its future.
-            let _ = tell.send(self.decide_by(reply).await.map(wrap));
-        }));
+            Box::new(move |found| drop(tell.send(self.decide_by(found).map(wrap)))),
+        );
         answer
     }
 }

@@ -37,6 +37,9 @@ use crate::shared::store_figures::{StoreFault, StoreFigures};
 /// A call to the store that is under way. Its time counts from when it is made, not from its first poll. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
+/// Is told the store's answer to a charge.
+pub(crate) type TellFound = Box<dyn FnOnce(Result<Found, Error>) + Send>;
+
 /// A store of buckets that several nodes share.
 pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
     /// Lets a call in whose callers have a deadline, before anything is done for it. A call that is not let in would have no
@@ -49,6 +52,12 @@ pub(crate) trait SharedStore: fmt::Debug + Send + Sync {
 
     /// Decides a batch at the store's own time, and charges all of its members or none. A denied batch writes nothing.
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found>;
+
+    /// Charges as `charge` does, also if the caller goes away. A store may send charges together that come at the same time.
+    fn charge_and_tell(&self, members: Arc<[StoreMember]>, tell: TellFound) {
+        let reply = self.charge(members);
+        self.run(Box::pin(async move { tell(reply.await) }));
+    }
 
     /// Whether these members are in several slots of a cluster. A batch of them is charged by a script a slot: all or none
     /// all the same, but what one slot has charged is given back only after another has denied. Its members ask for no

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::address::{client_at, client_of, connect};
 use super::fault::{Redirect, failure, overload, store_error};
 use super::link::{FIRST_WAIT, LAST_WAIT, Link, TOO_LATE, with_jitter};
-use super::script::ScriptCall;
+use super::script::ScriptCalls;
 use super::sentinel::Place;
 use super::slots::{SlotRange, host_and_port, slot_of, slot_ranges};
 use crate::error::{Error, ErrorKind};
@@ -249,13 +249,13 @@ impl Cluster {
     pub(super) async fn ask(
         &self,
         key: &str,
-        call: &ScriptCall<'_>,
+        call: &ScriptCalls<'_>,
         deadline: Instant,
     ) -> Result<Value, Error> {
         let mut node = self.node_of(slot_of(key))?;
         let mut is_asking = false;
         for _ in 0..=MAX_REDIRECTS {
-            let Redirect { to, is_ask } = match node.link.ask(call, is_asking, deadline).await {
+            let Redirect { to, is_ask } = match node.link.ask_one(call, is_asking, deadline).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(redirect)) => redirect,
                 Err(error) => {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::CHANGED_WITHIN;
 use super::fault::{Redirect, failure, overload, store_error};
-use super::script::ScriptCall;
+use super::script::ScriptCalls;
 use super::sentinel::Place;
 use crate::error::{Error, ErrorKind};
 use crate::limiter::reserve::pending::random_below;
@@ -35,6 +35,9 @@ const LATE: Duration = Duration::from_millis(2);
 const MOST_LATE: usize = 4;
 pub(super) const TOO_LATE: &str = "the call was too late, and was not sent";
 const LOST: &str = "the last connection was lost, a new one is being made";
+
+/// The answer to a script; the [`Redirect`] of a node if it [is followed](Link::is_followed): the script has not run.
+pub(super) type Asked = Result<Result<Value, Redirect>, Error>;
 
 /// The result of a wait for an answer.
 enum Waited<T> {
@@ -167,8 +170,8 @@ impl Link {
         let refused = if state.is_first() { None } else { state.usable().err() };
         let is_behind = refused.is_none() && state.is_behind();
         drop(state);
-        if let Some(why) = refused {
-            return Err(self.refusal(why));
+        if let Some((fault, why)) = refused {
+            return Err(self.refusal(fault, &why));
         }
         Ok(if is_behind { None } else { self.gate.pass(keys, was_denied) })
     }
@@ -178,37 +181,54 @@ impl Link {
         self.gate.place(until, || !self.state.lock().is_behind()).await
     }
 
-    /// Asks a script, and waits for the answer until the deadline. `is_asking`: another node has sent the call here, and this one
-    /// gets the slot. Returns the [`Redirect`] of a node if it [is followed](Self::is_followed): the script has not run.
-    pub(super) async fn ask(
+    /// Asks one script.
+    pub(super) async fn ask_one(
         &self,
-        call: &ScriptCall<'_>,
+        call: &ScriptCalls<'_>,
         is_asking: bool,
         deadline: Instant,
-    ) -> Result<Result<Value, Redirect>, Error> {
-        let began = Instant::now();
+    ) -> Asked {
+        let asked = self.ask(call, is_asking, deadline).await.pop();
+        asked.unwrap_or_else(|| Err(self.error(ErrorKind::Store, "no script was asked")))
+    }
+
+    /// Asks scripts, and waits for their answers until the deadline. Returns one of each. `is_asking`: another node has sent the
+    /// call here, and this one gets the slot.
+    pub(super) async fn ask(
+        &self,
+        calls: &ScriptCalls<'_>,
+        is_asking: bool,
+        deadline: Instant,
+    ) -> Vec<Asked> {
+        let (began, count) = (Instant::now(), calls.len());
+        let each = |error: &dyn Fn() -> Error| (0..count).map(|_| Err(error())).collect();
         if began >= deadline {
             self.gate.note_late((deadline - self.answer_timeout).into_std(), None);
-            return Err(overload(&self.figures, &self.name, TOO_LATE));
+            return each(&|| overload(&self.figures, &self.name, TOO_LATE));
         }
-        let (connection, made) = self.admitted(began).map_err(|why| self.refusal(why))?;
-        self.figures.count_call();
+        let (connection, made) = match self.admitted(began) {
+            Ok(admitted) => admitted,
+            Err((fault, why)) => return each(&|| self.refusal(fault, &why)),
+        };
+        self.figures.count_calls(count);
         let before = self.gate.answers();
         let sent = (&*self.figures, &self.script_sent);
-        let mut call = pin!(call.ask(connection, is_asking, sent));
+        let mut call = pin!(calls.ask(connection, is_asking, sent));
         let waited = answer_until(deadline, call.as_mut()).await;
-        match waited {
-            Waited::Answer(Ok(answer)) => {
-                self.note_answer(began);
-                return Ok(Ok(answer));
-            }
-            Waited::Answer(Err(error)) => return self.failed(&error, (began, made)).map(Err),
-            Waited::Late | Waited::LateHere(_) => {}
+        if let Waited::Answer(answers) = waited {
+            let asked = answers.into_iter().map(|answer| match answer {
+                Ok(answer) => {
+                    self.note_answer(began);
+                    Ok(Ok(answer))
+                }
+                Err(error) => self.failed(&error, (began, made)).map(Err),
+            });
+            return asked.collect();
         }
         let within = deadline - began;
         // If other servers took most of the call's time, as for a later step of a batch, that says nothing about this one.
         if within >= self.answer_timeout / 2 {
-            self.state.lock().late += 1;
+            self.state.lock().late += count;
             self.late.notify_one();
             // Returns have longer, so one that is late says less about the number of calls.
             if within <= self.answer_timeout {
@@ -229,10 +249,12 @@ impl Link {
                 (StoreFault::Timeout, text)
             }
         };
-        self.figures.count_error(fault);
         let error = self.error(ErrorKind::StoreLate, &text);
         self.figures.note_error(&error);
-        Err(error)
+        each(&|| {
+            self.figures.count_error(fault);
+            error.clone()
+        })
     }
 
     /// Notes that the server has refused a call, or that its connection was lost. A redirect that is followed is no error.
@@ -289,9 +311,9 @@ impl Link {
     }
 
     #[cold]
-    fn refusal(&self, (fault, why): (StoreFault, String)) -> Error {
+    fn refusal(&self, fault: StoreFault, why: &str) -> Error {
         self.figures.count_error(fault);
-        self.error(ErrorKind::StoreGone, &why)
+        self.error(ErrorKind::StoreGone, why)
     }
 
     /// Returns the connection, or why there is none for a call.
@@ -415,9 +437,11 @@ mod tests {
         assert_eq!(crowd.len(), 20);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let scripts = Scripts::new();
-        let call = scripts.charge(&[]);
-        let asked = link.ask(&call, false, Instant::now());
-        assert!(runtime.block_on(asked).is_err_and(|error| error.is_unsent()));
+        let mut calls = ScriptCalls::with_capacity(2);
+        [(); 2].iter().for_each(|()| scripts.charge(&mut calls, &[]));
+        let asked = runtime.block_on(link.ask(&calls, false, Instant::now()));
+        assert!(asked.len() == 2 && asked.iter().flat_map(Result::as_ref).count() == 0);
+        assert!(asked.into_iter().filter_map(Result::err).all(|error| error.is_unsent()));
         drop(crowd);
         assert_eq!((0..1_000).filter_map(pass).collect::<Vec<_>>().len(), 15);
     }

@@ -20,11 +20,13 @@ mod split;
 #[cfg(all(test, feature = "yaml", not(tollgate_loom)))]
 mod tests;
 
-use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, mem};
 
+use redis::Value;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -33,17 +35,35 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::StoreOptions;
 use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::{Passed, PassedReturn};
-use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember};
+use crate::shared::protocol::{Changed, Found, Reply, SharedStore, StoreMember, TellFound};
 use crate::shared::store_figures::StoreFigures;
 use fault::store_error;
-use script::Scripts;
-use servers::Servers;
+use script::{ScriptCalls, Scripts};
+use servers::{Kind, Servers};
 
 /// The time for the answer to a call that admits nothing, at least: a caller that gets none does not know whether to return its units
 /// again.
 pub(super) const CHANGED_WITHIN: Duration = Duration::from_secs(1);
 
+/// The most charges that are sent together.
+const MOST_TOGETHER: usize = 16;
+/// Charges that callers made further apart are not sent together, because those have one deadline.
+const TOGETHER: Duration = Duration::from_millis(1);
+
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What callers hand to the thread.
+enum Work {
+    Task(Task),
+    Charge(Charge),
+}
+
+/// A charge of a batch, which has its places in the gates already.
+struct Charge {
+    members: Arc<[StoreMember]>,
+    called: Instant,
+    tell: TellFound,
+}
 
 /// The servers of a store, and the thread that asks them.
 pub(crate) struct ValkeyStore {
@@ -51,7 +71,7 @@ pub(crate) struct ValkeyStore {
     #[cfg(feature = "boulder")]
     has_boulder_keys: bool,
     /// Has no clone: the thread ends when it is dropped.
-    tasks: mpsc::UnboundedSender<Task>,
+    work: mpsc::UnboundedSender<Work>,
 }
 
 impl ValkeyStore {
@@ -63,7 +83,7 @@ impl ValkeyStore {
     fn with_scripts(options: &StoreOptions, scripts: Scripts) -> Result<ValkeyStore, Error> {
         let servers = Arc::new(Servers::new(options, scripts)?);
         let failed = |error| Error::from_io("the thread tollgate-store cannot be started", error);
-        let (tasks, mut received) = mpsc::unbounded_channel::<Task>();
+        let (work, received) = mpsc::unbounded_channel::<Work>();
         let (tell_fault, fault) = std::sync::mpsc::channel();
         let by = servers.clone();
         let run = move || {
@@ -74,11 +94,7 @@ impl ValkeyStore {
             drop(tell_fault);
             runtime.block_on(async {
                 // The channel wakes a thread that sleeps; a runtime makes a system call for each task.
-                let all_received = tokio::spawn(async move {
-                    while let Some(task) = received.recv().await {
-                        tokio::spawn(task);
-                    }
-                });
+                let all_received = tokio::spawn(do_all(by.clone(), received));
                 tokio::select! {
                     () = by.keep_connected() => {}
                     _ = all_received => {}
@@ -96,12 +112,77 @@ impl ValkeyStore {
             servers,
             #[cfg(feature = "boulder")]
             has_boulder_keys: options.has_boulder_keys(),
-            tasks,
+            work,
         })
     }
 }
 
+/// Begins what callers hand to the thread, in its order.
+async fn do_all(servers: Arc<Servers>, mut received: mpsc::UnboundedReceiver<Work>) {
+    let begin = |charges: Vec<Charge>| {
+        if !charges.is_empty() {
+            tokio::spawn(servers.clone().charge_together(charges));
+        }
+    };
+    let mut some = Vec::new();
+    while received.recv_many(&mut some, MOST_TOGETHER).await > 0 {
+        let mut together: Vec<Charge> = Vec::new();
+        for work in some.drain(..) {
+            let is_near = |charge: &Charge| {
+                together.first().is_none_or(|first| charge.called - first.called < TOGETHER)
+            };
+            match work {
+                Work::Charge(charge) if is_near(&charge) => together.push(charge),
+                Work::Charge(charge) => begin(mem::replace(&mut together, vec![charge])),
+                Work::Task(task) => {
+                    begin(mem::take(&mut together));
+                    tokio::spawn(task);
+                }
+            }
+        }
+        begin(together);
+    }
+}
+
+impl Charge {
+    /// Tells the answer. A clock of the caller's that panics ends this charge alone.
+    fn tell(self, found: Result<Found, Error>) {
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.tell)(found)));
+    }
+}
+
 impl Servers {
+    /// Charges batches that were called at the same time: those of one server are sent together.
+    async fn charge_together(self: Arc<Servers>, charges: Vec<Charge>) {
+        let Kind::One(link) = &self.kind else {
+            for charge in charges {
+                let by = self.clone();
+                tokio::spawn(async move {
+                    let found = by.charge_now(&charge.members, charge.called, Duration::ZERO).await;
+                    charge.tell(found);
+                });
+            }
+            return;
+        };
+        let deadline = self.begin(charges[0].called, Duration::ZERO).await;
+        let sent = std::time::Instant::now();
+        let mut calls = ScriptCalls::with_capacity(charges.len());
+        charges.iter().for_each(|charge| self.scripts.charge(&mut calls, &charge.members));
+        let answers = link.ask(&calls, false, deadline).await;
+        for (charge, asked) in charges.into_iter().zip(answers) {
+            let found = self.found(charge.members.len(), self.followed(asked));
+            if let Ok(found) = &found {
+                self.note_time(sent, found.unix_ns);
+            }
+            charge.tell(found);
+        }
+    }
+
+    /// Reads the answer to a charge of so many members.
+    fn found(&self, members: usize, value: Result<Value, Error>) -> Result<Found, Error> {
+        answer::found(members, value?).ok_or_else(|| self.unknown_answer())
+    }
+
     /// Charges a batch that admits nothing: it waits for a place, as a change.
     async fn charge_return(
         self: &Arc<Servers>,
@@ -142,10 +223,10 @@ impl Servers {
         deadline: Instant,
     ) -> Result<Found, Error> {
         let key = members.first().map_or("", |member| &member.key);
-        let scripts = &self.scripts;
-        let call = scripts.charge_gcra(members).unwrap_or_else(|| scripts.charge(members));
-        let value = self.ask(key, &call, deadline).await?;
-        answer::found(members.len(), value).ok_or_else(|| self.unknown_answer())
+        let mut call = ScriptCalls::with_capacity(1);
+        self.scripts.charge(&mut call, members);
+        let value = self.ask(key, &call, deadline).await;
+        self.found(members.len(), value)
     }
 
     /// Changes buckets. A change that spends has a place in the gate already; another one waits for it, and has longer for its
@@ -164,7 +245,9 @@ impl Servers {
                 "buckets in several slots of a cluster cannot be changed together: set a tag";
             return Err(store_error(ErrorKind::Store, &self.name, text));
         }
-        let value = self.ask(key, &self.scripts.change(changes), deadline).await?;
+        let mut call = ScriptCalls::with_capacity(1);
+        self.scripts.change(&mut call, changes);
+        let value = self.ask(key, &call, deadline).await?;
         let changed = answer::changed(changes.len(), value).ok_or_else(|| self.unknown_answer())?;
         passed.iter().for_each(PassedReturn::note_answer);
         Ok(changed)
@@ -183,6 +266,10 @@ impl SharedStore for ValkeyStore {
     fn charge(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
         let (servers, called) = (self.servers.clone(), Instant::now());
         Box::pin(async move { servers.charge_now(&members, called, Duration::ZERO).await })
+    }
+
+    fn charge_and_tell(&self, members: Arc<[StoreMember]>, tell: TellFound) {
+        let _ = self.work.send(Work::Charge(Charge { members, called: Instant::now(), tell }));
     }
 
     fn charge_return(&self, members: Arc<[StoreMember]>) -> Reply<Found> {
@@ -230,7 +317,7 @@ impl SharedStore for ValkeyStore {
     }
 
     fn run(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let _ = self.tasks.send(task);
+        let _ = self.work.send(Work::Task(task));
     }
 }
 

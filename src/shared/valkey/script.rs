@@ -1,8 +1,7 @@
 //! The scripts and their arguments.
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Arg, Cmd, RedisResult, Script, ServerErrorKind, Value};
-
+use redis::aio::MultiplexedConnection;
+use redis::{Arg, Cmd, Pipeline, RedisResult, Script, ServerErrorKind, Value};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
@@ -33,40 +32,49 @@ struct Text {
     hash: String,
 }
 
-/// A call of a script.
-pub(super) struct ScriptCall<'s> {
-    script: &'s Text,
-    /// Names the script by its hash.
-    command: Cmd,
+/// Calls of scripts that are sent together.
+pub(super) struct ScriptCalls<'s> {
+    scripts: SmallVec<[&'s Text; 1]>,
+    /// Each names its script by the hash.
+    commands: Pipeline,
 }
 
-impl<'s> ScriptCall<'s> {
-    fn new<'k>(
-        script: &'s Text,
-        keys: impl ExactSizeIterator<Item = &'k Box<str>>,
-    ) -> ScriptCall<'s> {
-        let mut command = Cmd::with_capacity(24, 256);
-        command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
-        for key in keys {
-            command.arg(&**key);
+impl<'s> ScriptCalls<'s> {
+    pub(super) fn with_capacity(calls: usize) -> ScriptCalls<'s> {
+        ScriptCalls {
+            scripts: SmallVec::with_capacity(calls),
+            commands: Pipeline::with_capacity(calls),
         }
-        ScriptCall { script, command }
     }
 
-    /// Asks the server by the script's hash. If the server does not know it, sends the text: it has not run then, and no
-    /// other call can come between. Of many first calls one sends it, and the others ask again by the hash. `sent`: when
-    /// a text was last sent to the server. `is_asking`: another node has sent the call here.
+    pub(super) fn len(&self) -> usize {
+        self.scripts.len()
+    }
+
+    fn push(&mut self, script: &'s Text, command: Cmd) {
+        self.scripts.push(script);
+        self.commands.add_command(command);
+    }
+
+    /// Asks the server by the hashes of the scripts, and returns an answer to each. If the server does not know a script, sends its
+    /// text: it has not run then. Of many first calls one sends it, and the others ask again by the hash. `sent`: when
+    /// a text was last sent to the server. `is_asking`: another node has sent the call here, which is a single one.
     pub(super) async fn ask(
         &self,
         mut connection: MultiplexedConnection,
         is_asking: bool,
         (figures, sent): (&StoreFigures, &Mutex<Option<Instant>>),
-    ) -> RedisResult<Value> {
+    ) -> Vec<RedisResult<Value>> {
+        let mut asked_at = Instant::now();
+        let mut answers = send(&self.commands, &mut connection, is_asking).await;
         loop {
-            let asked_at = Instant::now();
-            match send(&self.command, &mut connection, is_asking).await {
-                Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {}
-                answer => return answer,
+            let is_unknown = |answer: &RedisResult<Value>| {
+                answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::NoScript.into())
+            };
+            let unknown: SmallVec<[usize; 1]> =
+                (0..answers.len()).filter(|&at| is_unknown(&answers[at])).collect();
+            if unknown.is_empty() {
+                return answers;
             }
             // Questions by the hash that come later follow the text on the same connection.
             let is_first = {
@@ -77,19 +85,45 @@ impl<'s> ScriptCall<'s> {
                 }
                 is_first
             };
-            if is_first {
-                figures.count_script_sent();
-                return send(&self.with_text(), &mut connection, is_asking).await;
+            let mut again = Pipeline::with_capacity(unknown.len());
+            for (at, command) in self.commands.cmd_iter().enumerate() {
+                if is_first && at == unknown[0] {
+                    figures.count_script_sent();
+                    again.add_command(self.scripts[at].with_text(command));
+                } else if unknown.contains(&at) {
+                    again.add_command(command.clone());
+                }
             }
+            asked_at = Instant::now();
+            let answers_again = send(&again, &mut connection, is_asking).await;
+            unknown.into_iter().zip(answers_again).for_each(|(at, answer)| answers[at] = answer);
         }
     }
+}
 
-    /// Returns the command that sends the script's text.
-    fn with_text(&self) -> Cmd {
+impl Text {
+    /// Begins a command that names the script by its hash. `arguments`: how many come after the keys, at most about.
+    fn command<'k>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'k Box<str>>,
+        arguments: usize,
+    ) -> Cmd {
+        const NAME_HASH_AND_NUMBER: usize = 3;
+        let (count, bytes) = (NAME_HASH_AND_NUMBER + keys.len() + arguments, 64 * (1 + keys.len()));
+        let mut command = Cmd::with_capacity(count, bytes + 16 * arguments);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len());
+        for key in keys {
+            command.arg(&**key);
+        }
+        command
+    }
+
+    /// Returns the command that sends the script's text in place of its hash.
+    fn with_text(&self, by_hash: &Cmd) -> Cmd {
         const NAME_AND_HASH: usize = 2;
         let mut command = redis::cmd("EVAL");
-        command.arg(&self.script.text);
-        for argument in self.command.args_iter().skip(NAME_AND_HASH) {
+        command.arg(&self.text);
+        for argument in by_hash.args_iter().skip(NAME_AND_HASH) {
             if let Arg::Simple(argument) = argument {
                 command.arg(argument);
             }
@@ -98,21 +132,30 @@ impl<'s> ScriptCall<'s> {
     }
 }
 
-/// Sends a command. `is_asking`: behind one that says that another node has sent it here: without that a node that is getting a
-/// slot refuses it. Both are sent as one, so that no other call comes between.
+/// Sends commands, and returns an answer to each. `is_asking`: a single one is sent behind one that says that another node has
+/// sent it here: without that a node that is getting a slot refuses it. Both are sent as one, so that no other call comes between.
 async fn send(
-    command: &Cmd,
+    commands: &Pipeline,
     connection: &mut MultiplexedConnection,
     is_asking: bool,
-) -> RedisResult<Value> {
-    if !is_asking {
-        return command.query_async(connection).await;
+) -> Vec<RedisResult<Value>> {
+    let count = commands.len();
+    let sent = match is_asking {
+        false => connection.send_packed_commands(commands, 0, count).await,
+        true => {
+            let mut all = redis::pipe();
+            all.cmd("ASKING");
+            for command in commands.cmd_iter() {
+                all.add_command(command.clone());
+            }
+            connection.send_packed_commands(&all, 1, count).await
+        }
+    };
+    match sent {
+        // The error of a whole pipeline would not say where the slot is.
+        Ok(answers) => answers.into_iter().map(Value::extract_error).collect(),
+        Err(error) => vec![Err(error); count],
     }
-    let mut both = redis::pipe();
-    both.cmd("ASKING").add_command(command.clone());
-    // The error of a whole pipeline would not say where the slot is.
-    let answers = connection.req_packed_commands(&both, 1, 1).await?;
-    answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
 }
 
 impl Scripts {
@@ -139,50 +182,62 @@ impl Scripts {
         }
     }
 
-    /// Makes the call that charges a batch.
-    pub(super) fn charge<'s>(&'s self, members: &'s [StoreMember]) -> ScriptCall<'s> {
-        let mut call = ScriptCall::new(&self.charge, members.iter().map(|member| &member.key));
+    /// Adds the call that charges a batch: of the quick script for plain gcra buckets if it fits the batch.
+    pub(super) fn charge<'s>(&'s self, calls: &mut ScriptCalls<'s>, members: &[StoreMember]) {
+        match self.charge_gcra(members) {
+            Some(command) => calls.push(&self.charge_gcra, command),
+            None => calls.push(&self.charge, self.charge_any(members)),
+        }
+    }
+
+    /// Makes the command that charges a batch.
+    fn charge_any(&self, members: &[StoreMember]) -> Cmd {
+        const NUMBERS: usize = 16;
+        let keys = members.iter().map(|member| &member.key);
+        let mut command = self.charge.command(keys, NUMBERS * members.len());
         let asks = members.iter().any(|member| member.lease.is_some());
-        call.command.arg(asks);
+        command.arg(asks);
         for member in members {
             let (rule, numbers) = numbers(&member.limit, member, member.cost);
             let of_member = [member.mode as u64, member.cost, member.keep_ms];
-            call.command.arg(rule).arg(&of_member).arg(&numbers[..]);
+            command.arg(rule).arg(&of_member).arg(&numbers[..]);
             if asks {
                 let lease = member.lease.map_or([0; 5], |LeaseRequest { want, length_ms, end }| {
                     let end = end.map_or([0; 3], |end| [end.tag_ms, end.granted, end.unspent]);
                     [want, length_ms, end[0], end[1], end[2]]
                 });
-                call.command.arg(&lease);
+                command.arg(&lease);
             }
         }
-        call
+        command
     }
 
-    /// Makes the call that charges plain gcra buckets; `None` for another batch.
-    pub(super) fn charge_gcra<'s>(&'s self, members: &'s [StoreMember]) -> Option<ScriptCall<'s>> {
+    /// Makes the command that charges plain gcra buckets; `None` for another batch.
+    pub(super) fn charge_gcra(&self, members: &[StoreMember]) -> Option<Cmd> {
         let numbers: SmallVec<[[u64; 4]; 4]> =
             members.iter().map(plain_numbers).collect::<Option<_>>()?;
+        let numbers = numbers.as_flattened();
         let keys = members.iter().map(|member| &member.key);
-        let mut call = ScriptCall::new(&self.charge_gcra, keys);
-        call.command.arg(numbers.as_flattened());
-        Some(call)
+        let mut command = self.charge_gcra.command(keys, numbers.len());
+        command.arg(numbers);
+        Some(command)
     }
 
-    /// Makes the call that changes buckets.
-    pub(super) fn change<'s>(&'s self, changes: &'s [BucketChange]) -> ScriptCall<'s> {
+    /// Adds the call that changes buckets.
+    pub(super) fn change<'s>(&'s self, calls: &mut ScriptCalls<'s>, changes: &[BucketChange]) {
+        const NUMBERS: usize = 16;
         let keys = changes.iter().map(|change| &change.member.key);
-        let mut call = ScriptCall::new(&self.change, keys);
-        call.command.arg(0);
+        let mut command = self.change.command(keys, NUMBERS * changes.len());
+        command.arg(0);
         for change in changes {
             let (member, step) = (&change.member, &change.step);
             let limit = step.limit(member);
             let (rule, numbers) = numbers(limit, member, 1);
             let (name, x12, x34) = step_numbers(step, limit.rule());
-            let command = call.command.arg(rule).arg(name).arg(member.keep_ms);
+            command.arg(rule).arg(name).arg(member.keep_ms);
             command.arg(&x12).arg(&x34).arg(&numbers[..]);
         }
-        call
+        calls.push(&self.change, command);
     }
 }
 

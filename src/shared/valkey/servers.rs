@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::address::client_of;
 use super::cluster::Cluster;
 use super::fault::{overload, store_error};
-use super::link::Link;
-use super::script::{ScriptCall, Scripts};
+use super::link::{Asked, Link};
+use super::script::{ScriptCalls, Scripts};
 use super::sentinel::{Place, Sentinels};
 use super::slots::slot_of;
 use crate::error::{Error, ErrorKind};
@@ -26,7 +26,7 @@ const NOT_SENT: &str = "the call was not sent";
 
 /// The servers of a store.
 pub(super) struct Servers {
-    kind: Kind,
+    pub(super) kind: Kind,
     /// The address, without secrets.
     pub(super) name: String,
     pub(super) scripts: Scripts,
@@ -34,7 +34,7 @@ pub(super) struct Servers {
     figures: Arc<StoreFigures>,
 }
 
-enum Kind {
+pub(super) enum Kind {
     /// One server, which may be another one after a failover.
     One(Box<Link>),
     Cluster(Box<Cluster>),
@@ -106,21 +106,22 @@ impl Servers {
         overload(&self.figures, &self.name, what)
     }
 
-    /// Asks a script. `key`: one of its keys, which are all in the same slot.
+    /// Asks one script. `key`: one of its keys, which are all in the same slot.
     pub(super) async fn ask(
         &self,
         key: &str,
-        call: &ScriptCall<'_>,
+        call: &ScriptCalls<'_>,
         deadline: Instant,
     ) -> Result<Value, Error> {
         match &self.kind {
-            Kind::One(link) => {
-                let asked = link.ask(call, false, deadline).await?;
-                // A redirect of one server is not followed, and is an error already.
-                asked.map_err(|_| self.unknown_answer())
-            }
+            Kind::One(link) => self.followed(link.ask_one(call, false, deadline).await),
             Kind::Cluster(cluster) => Box::pin(cluster.ask(key, call, deadline)).await,
         }
+    }
+
+    /// Returns the answer of one server, whose redirects are not followed, and are errors already.
+    pub(super) fn followed(&self, asked: Asked) -> Result<Value, Error> {
+        asked?.map_err(|_| self.unknown_answer())
     }
 
     /// Whether keys are in several slots of a cluster.
