@@ -1,7 +1,6 @@
 //! The part of a limiter for the limits that nodes share: its store, its leases, and the outages that it meets.
 
 use std::any::Any;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -17,6 +16,7 @@ use crate::shared::protocol::StoreHandle;
 use crate::shared::protocol::denials::Denials;
 use crate::shared::protocol::leases::Leases;
 use crate::shared::protocol::outage::Outage;
+use crate::store::hash::new_keys;
 
 pub(crate) struct Part {
     pub(crate) handle: StoreHandle,
@@ -53,8 +53,8 @@ impl StartShared for Store {
         let is_in_step = clock.is_of_machine() || handle.store.is_on(clock);
         let leases = is_in_step.then(|| Leases::new(max_keys));
         // On a clock that is set, as in a replay, each run has the same answers.
-        let seed = if clock.is_of_machine() { RandomState::new().hash_one(0) } else { 0 };
-        let denials = is_in_step.then(|| Denials::new(seed));
+        let hash_keys = if clock.is_of_machine() { new_keys() } else { [1, 2, 3, 4] };
+        let denials = is_in_step.then(|| Denials::new(hash_keys));
         Box::new(Part { handle, leases, denials, outage: Outage::default() })
     }
 }

@@ -383,8 +383,9 @@ impl<'a> Batch<'a> {
         inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
-            match prepare_all(self.limiter, self.members.iter(), view, &mut scratches, needs) {
-                Ok(mut prepared) => {
+            let (members, mut prepared) = (self.members.iter(), PreparedMembers::new());
+            match prepare_all(self.limiter, members, view, &mut scratches, needs, &mut prepared) {
+                Ok(()) => {
                     if let Some(member) = prepared.iter().find(|member| member.is_shared(view)) {
                         member.handle.tally.count_error();
                         return Ok(Err(needs_store(member.handle.name())));

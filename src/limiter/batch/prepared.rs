@@ -117,15 +117,15 @@ impl Prepared<'_> {
     }
 }
 
-/// Prepares the members that a limit applies to.
+/// Prepares the members that a limit applies to, and adds them to `prepared`, which is empty: it is too large to be moved.
 pub(crate) fn prepare_all<'a>(
     limiter: &'a Limiter,
     members: impl Iterator<Item = &'a Member<'a>>,
     view: LimitsView<'a>,
     scratches: &'a mut [Scratch],
     needs: Needs,
-) -> Result<PreparedMembers<'a>, Error> {
-    let mut prepared = PreparedMembers::new();
+    prepared: &mut PreparedMembers<'a>,
+) -> Result<(), Error> {
     for ((position, member), scratch) in members.enumerate().zip(scratches) {
         member.handle.check_limiter(limiter)?;
         let Some(member) = prepare(view, (position, member), scratch, needs.may_charge)? else {
@@ -149,7 +149,7 @@ pub(crate) fn prepare_all<'a>(
             return Err(Error::new(ErrorKind::Batch, text));
         }
     }
-    Ok(prepared)
+    Ok(())
 }
 
 /// Prepares one member; `None` if no limit applies.

@@ -92,7 +92,10 @@ impl Part {
             Part::RegId => {
                 bytes.try_into().ok().map(|number| u64::from_be_bytes(number).to_string())
             }
-            Part::Integer => decode_integer(bytes).map(|number| number.to_string()),
+            Part::Integer => decode_integer(bytes).map(|number| match number.as_u64() {
+                Some(number) => number.to_string(),
+                None => number.to_string(),
+            }),
             Part::Bytes => None,
             Part::Uuid => bytes.try_into().ok().map(|bytes| IdField::Uuid(bytes).to_string()),
             #[cfg(feature = "boulder")]

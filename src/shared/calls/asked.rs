@@ -48,7 +48,7 @@ pub(crate) struct AskedBatch {
     pub(super) locals: Vec<Counted>,
     pub(super) claims: LocalCharges,
     /// The members that the store knows, in the order of `members`.
-    pub(super) shared: Vec<Counted>,
+    pub(super) shared: SmallVec<[Counted; 1]>,
     pub(super) members: Arc<[StoreMember]>,
     /// Those of them whose limits are leased, by position in `members`.
     pub(super) leased: Vec<(usize, LeasedMember)>,

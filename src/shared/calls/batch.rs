@@ -273,14 +273,15 @@ impl SharedBatch<'_> {
     pub(super) fn prepared<R>(
         &self,
         needs: Needs,
-        mut then: impl FnMut(LimitsView<'_>, PreparedMembers<'_>) -> Result<R, Outdated>,
+        mut then: impl FnMut(LimitsView<'_>, &mut [Prepared<'_>]) -> Result<R, Outdated>,
     ) -> Result<R, Error> {
         self.limiter.inner.with_view(|view| {
             let mut scratches: SmallVec<[Scratch; INLINE_MEMBERS]> = SmallVec::new();
             scratches.resize_with(self.members.len(), Scratch::new);
             let members = self.members.iter().map(|member| &member.0);
-            match prepare_all(self.limiter, members, view, &mut scratches, needs) {
-                Ok(members) => then(view, members).map(Ok),
+            let mut prepared = PreparedMembers::new();
+            match prepare_all(self.limiter, members, view, &mut scratches, needs, &mut prepared) {
+                Ok(()) => then(view, &mut prepared).map(Ok),
                 Err(error) => Ok(Err(error)),
             }
         })
@@ -289,7 +290,7 @@ impl SharedBatch<'_> {
     fn begin_with(
         &self,
         view: LimitsView<'_>,
-        members: PreparedMembers<'_>,
+        members: &mut [Prepared<'_>],
         call: SharedCall,
     ) -> Result<Result<Begun, Error>, Outdated> {
         if call.spends
@@ -311,25 +312,23 @@ impl SharedBatch<'_> {
             first.handle.tally.count_error();
             return Ok(Err(no_store(first.handle.name())));
         };
-        let (mut shared, mut locals) = (PreparedMembers::new(), PreparedMembers::new());
-        for member in members {
-            if is_shared(&member) { shared.push(member) } else { locals.push(member) }
-        }
+        members.sort_by_key(is_shared);
+        let (locals, shared) = members.split_at_mut(members.partition_point(|it| !is_shared(it)));
         if !call.spends {
-            look(view, &mut locals, Looks::AtRoom)?;
-            let decision = strictest(&locals, |member| member.can_deny());
+            look(view, locals, Looks::AtRoom)?;
+            let decision = strictest(locals, |member| member.can_deny());
             if !decision.allowed() {
                 return Ok(Ok(Begun::Decided(DecidedBatch::denied_here(decision, iter::empty()))));
             }
         }
         let mut begin = |locals: &[Prepared<'_>], receipt| {
             let handle_and_call = (handle, call);
-            self.begin_shared(view, handle_and_call, locals, &mut shared, receipt)
+            self.begin_shared(view, handle_and_call, locals, shared, receipt)
         };
         if !call.spends {
-            return begin(&locals, None);
+            return begin(locals, None);
         }
-        returned_on_panic(view, &mut locals, |locals| {
+        returned_on_panic(view, locals, |locals| {
             let (decision, now_ns) = spend(view, locals)?;
             if !decision.allowed() {
                 count(view.inner, locals, &decision, now_ns);
@@ -361,7 +360,7 @@ impl SharedBatch<'_> {
             store: handle.store.clone(),
             locals: locals.iter().map(|member| Counted::new(member, call)).collect(),
             claims: LocalCharges::new(receipt),
-            shared: Vec::new(),
+            shared: SmallVec::new(),
             members: Arc::default(),
             leased: Vec::new(),
             policies: SmallVec::new(),

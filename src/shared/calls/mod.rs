@@ -1,9 +1,9 @@
 //! Calls for limits that several nodes share.
 //!
 //! A call that must ask the store has three parts. It prepares everything under one view of the limits and charges the
-//! local members. It then hands a task to the store, which owns all that it needs: the task asks, gives the local charges
-//! back if the store denies, and counts. At last the caller's future takes the task's result. If the caller drops that
-//! future, the task goes on to its end: so a call is charged for all of its members or for none.
+//! local members. It then hands the batch to the store, with a function that owns all that it needs: when the answer comes,
+//! it gives the local charges back if the store has denied, and counts. At last the caller's future takes the result. If the
+//! caller drops that future, the function is called all the same: so a call is charged for all of its members or for none.
 
 pub(crate) mod asked;
 pub(crate) mod batch;

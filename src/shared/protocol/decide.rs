@@ -1,6 +1,8 @@
 //! Decides a batch of shared buckets from their texts. The store's script decides in the same way; the node asks these
 //! functions for the figures of the decision, and the store in memory for the texts that it writes.
 
+use smallvec::SmallVec;
+
 use crate::algorithm::Outcome;
 use crate::algorithm::charge_mark::ChargeMark;
 use crate::algorithm::timed_count::NS_PER_MS;
@@ -21,12 +23,14 @@ pub(crate) struct DecidedMember {
     pub(crate) granted: Option<Granted>,
 }
 
+pub(crate) type DecidedMembers = SmallVec<[DecidedMember; 1]>;
+
 /// Decides each member by its own bucket, at the store's time.
 pub(crate) fn decide<T: AsRef<[u8]>>(
     members: &[StoreMember],
     texts: &[Option<T>],
     unix_ns: u64,
-) -> Result<Vec<DecidedMember>, Error> {
+) -> Result<DecidedMembers, Error> {
     let each = members.iter().zip(texts);
     each.map(|(member, text)| decide_one(member, text.as_ref().map(AsRef::as_ref), unix_ns))
         .collect()
@@ -36,7 +40,7 @@ pub(crate) fn decide<T: AsRef<[u8]>>(
 pub(crate) fn decide_found(
     members: &[StoreMember],
     found: &Found,
-) -> Result<Vec<DecidedMember>, Error> {
+) -> Result<DecidedMembers, Error> {
     let each = members.iter().enumerate();
     each.map(|(at, member)| decide_found_one(member, found, at)).collect()
 }

@@ -16,13 +16,13 @@
 //! An answer to a charge of this node replaces the text that it has kept by the text after the charge. An answer to any other
 //! change ends it. A change by another node is seen when the kept time is over.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, RwLock};
 
 use smallvec::{SmallVec, smallvec};
 
 use crate::shared::protocol::decide::{decide, decide_found, decide_found_one, denied_by, written};
-use crate::shared::protocol::{Found, StoreMember};
+use crate::shared::protocol::{Found, StoreMember, hash_of_key};
+use crate::store::hash::HashKeys;
 use crate::util::sync::{Ordering, Switch};
 
 /// The time for which a denial is kept, in ns.
@@ -38,7 +38,7 @@ const PLACES: usize = 1 << 14;
 
 /// The denials that a node keeps.
 pub(crate) struct Denials {
-    seed: u64,
+    hash_keys: HashKeys,
     places: Box<[Place]>,
 }
 
@@ -121,16 +121,16 @@ impl Place {
 }
 
 impl Denials {
-    /// `seed` says which keys share a place: a random one, unless runs are to repeat each other.
-    pub(crate) fn new(seed: u64) -> Denials {
+    /// `hash_keys` say which keys share a place: random ones, unless runs are to repeat each other.
+    pub(crate) fn new(hash_keys: HashKeys) -> Denials {
         let places = (0..PLACES).map(|_| Place::default()).collect();
-        Denials { seed, places }
+        Denials { hash_keys, places }
     }
 
     fn place(&self, key: &str) -> &Place {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, key).hash(&mut hasher);
-        &self.places[hasher.finish() as usize % PLACES]
+        // The high bits depend on all bytes.
+        let place = hash_of_key(&self.hash_keys, key) >> (u64::BITS - PLACES.ilog2());
+        &self.places[place as usize]
     }
 
     /// Decides a batch by the kept texts of all its members. `None`: the store is asked. They do not deny it, the node does not
@@ -273,6 +273,7 @@ mod tests {
 
     const UNIX_NS: u64 = 1_790_000_000_000_000_000;
     const SENT_NS: u64 = 5_000_000_000;
+    const KEYS: HashKeys = [1, 2, 3, 4];
 
     fn member(key: &str) -> StoreMember {
         let limit = Limit::new(1, 1, Duration::from_secs(60)).unwrap();
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn buckets_of_one_place_are_told_apart() {
-        let denials = Denials::new(0);
+        let denials = Denials::new(KEYS);
         let is_beside = |key: &String| std::ptr::eq(denials.place(key), denials.place("a"));
         let other = (0..).map(|id| id.to_string()).find(is_beside).unwrap();
         let [one, other] = ["a", &other].map(|key| [member(key)]);
@@ -322,7 +323,7 @@ mod tests {
     /// One denied user took places from all users, because each batch has the limit of all.
     #[test]
     fn only_the_bucket_that_denied_counts_as_denied() {
-        let denials = Denials::new(0);
+        let denials = Denials::new(KEYS);
         let [denied, other, of_all] = ["denied", "other", "all"].map(member);
         let batch = |user: &StoreMember| [user.clone(), of_all.clone()];
         keep(&denials, &batch(&denied), &[UNIX_NS; 2]);
@@ -334,7 +335,7 @@ mod tests {
     /// Members of a cluster were decided by the clocks of their servers.
     #[test]
     fn members_have_their_own_times() {
-        let (denials, members) = (Denials::new(0), ["a", "b"].map(member));
+        let (denials, members) = (Denials::new(KEYS), ["a", "b"].map(member));
         let times = [UNIX_NS, UNIX_NS + 7_000_000_000];
         keep(&denials, &members, &times);
         let found = denials.find(&members, SENT_NS + 1_000).unwrap();
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn denials_end_with_their_time() {
-        let (denials, one) = (Denials::new(0), [member("a")]);
+        let (denials, one) = (Denials::new(KEYS), [member("a")]);
         // One call asks after 2 ms, and each time that it is denied twice as late.
         for after_ms in [2, 4, 8, 16, 32, 50, 50] {
             keep(&denials, &one, &[UNIX_NS]);
@@ -364,7 +365,7 @@ mod tests {
     /// Answers may come in another order than their calls were sent.
     #[test]
     fn older_answers_leave_the_newer_text() {
-        let (denials, one) = (Denials::new(0), [member("a")]);
+        let (denials, one) = (Denials::new(KEYS), [member("a")]);
         let marks = denials.marks(&one, SENT_NS).0;
         for (sent_ns, full_in_ns) in [(SENT_NS + 9, 30_000_000_000_u64), (SENT_NS, 7)] {
             let text = Some(Box::from((UNIX_NS + full_in_ns).to_string().as_bytes()));
@@ -378,7 +379,7 @@ mod tests {
     /// A call that asks charges the text by which it has decided, and no newer one.
     #[test]
     fn charges_leave_the_newer_text() {
-        let (denials, one) = (Denials::new(0), [member("a")]);
+        let (denials, one) = (Denials::new(KEYS), [member("a")]);
         keep(&denials, &one, &[UNIX_NS]);
         let kept = || denials.place("a").read(|state| state.kept.clone()).flatten().unwrap();
         let older = kept();
@@ -393,7 +394,7 @@ mod tests {
     /// A bucket that has allowed calls for a second is as one that has denied none.
     #[test]
     fn denials_are_forgotten_by_allowed_calls() {
-        let (denials, one) = (Denials::new(0), [member("a")]);
+        let (denials, one) = (Denials::new(KEYS), [member("a")]);
         keep(&denials, &one, &[UNIX_NS]);
         let full = |at_ns: u64| {
             let (texts, leased, times) = (vec![None], smallvec![0], Vec::new());
@@ -410,7 +411,7 @@ mod tests {
     /// The first member has its unit at one of the times between which the store's may be, and not at the other.
     #[test]
     fn first_denier_is_that_of_the_figures() {
-        let (denials, members) = (Denials::new(0), ["a", "b"].map(member));
+        let (denials, members) = (Denials::new(KEYS), ["a", "b"].map(member));
         let text = |after_ns: u64| Some(Box::from((UNIX_NS + after_ns).to_string().as_bytes()));
         let texts = vec![text(1_200_000), text(30_000_000_000)];
         let (leased, times) = (smallvec![0; 2], Vec::new());
@@ -425,7 +426,7 @@ mod tests {
     /// The store may have decided at any time between.
     #[test]
     fn slow_answers_shorten_no_wait() {
-        let (denials, one) = (Denials::new(0), [member("a")]);
+        let (denials, one) = (Denials::new(KEYS), [member("a")]);
         let text = Some(Box::from((UNIX_NS + 30_000_000_000).to_string().as_bytes()));
         let (denied, leased, times) = (Some(0), smallvec![0], Vec::new());
         let found = Found { unix_ns: UNIX_NS, denied, texts: vec![text], leased, times };

@@ -20,7 +20,6 @@
 //! beside those of other calls. The number of their places halves when an answer to one of them takes longer than a spend may, or
 //! a spend beside them is late. It grows slowly.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,8 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{self, timeout, timeout_at};
 
+use crate::shared::protocol::hash_of_key;
+use crate::store::hash::{HashKeys, new_keys};
 use crate::util::sync::{Figure, FigureUsize, Ordering};
 
 /// The time that a node takes for a call when it has many, with a margin for slower processors: `speed_node.rs` measures 11 us
@@ -59,7 +60,7 @@ const ATTEMPT: Duration = Duration::from_millis(1);
 
 /// The calls to a server that are under way.
 pub(crate) struct Gate {
-    hasher: RandomState,
+    hash_keys: HashKeys,
     most: usize,
     /// The time in which a call has its answer.
     in_time_us: u64,
@@ -126,7 +127,7 @@ impl Gate {
         let in_time = (answer_timeout.as_nanos() / A_CALL.as_nanos()) as usize;
         let most = in_time.clamp(MOST[0], MOST[1]);
         Gate {
-            hasher: RandomState::new(),
+            hash_keys: new_keys(),
             most,
             in_time_us: answer_timeout.as_micros() as u64,
             allowed: FigureUsize::new(most),
@@ -159,7 +160,7 @@ impl Gate {
         // If it returns early from here on, the drop of `passed` lowers the counts again.
         let mut passed = Counts { gate: self.clone(), parts: SmallVec::new() };
         for key in keys {
-            let part = self.hasher.hash_one(key) as u8;
+            let part = (hash_of_key(&self.hash_keys, key) >> 56) as u8;
             // Two buckets of a batch in one part have one place.
             if !passed.parts.contains(&part) {
                 self.parts[usize::from(part)].enter((allowed / SHARE).max(FEWEST_OF_PART))?;
@@ -227,11 +228,14 @@ impl Gate {
         self.made.elapsed().as_micros() as u64
     }
 
-    /// Notes that a call has its answer.
-    pub(crate) fn note_answer(&self) {
-        let answers = self.answers.fetch_add(1, Ordering::Relaxed);
-        if answers.is_multiple_of(ANSWERS) && self.allowed.load(Ordering::Relaxed) < self.most {
-            self.allowed.fetch_add(1, Ordering::Relaxed);
+    /// Notes that so many calls have their answers.
+    pub(crate) fn note_answers(&self, answers: usize) {
+        let before = self.answers.fetch_add(answers, Ordering::Relaxed);
+        // Of those, the ones whose number is a multiple of `ANSWERS`, from 0.
+        let more = (before + answers).div_ceil(ANSWERS) - before.div_ceil(ANSWERS);
+        let allowed = self.allowed.load(Ordering::Relaxed);
+        if more > 0 && allowed < self.most {
+            self.allowed.fetch_add(more.min(self.most - allowed), Ordering::Relaxed);
         }
     }
 

@@ -33,11 +33,13 @@ use crate::shared::protocol::change::BucketChange;
 use crate::shared::protocol::gate::Passed;
 use crate::shared::protocol::lease::LeaseRequest;
 use crate::shared::store_figures::{StoreFault, StoreFigures};
+use crate::store::hash::{HashKeys, hash};
+use crate::store::key::{KeyRef, LimitIndex};
 
 /// A call to the store that is under way. Its time counts from when it is made, not from its first poll. It has no borrowed parts, so that it can go on when its caller has gone.
 pub(crate) type Reply<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-/// Is told the store's answer to a charge.
+/// The function that is told the store's answer to a charge. If it is dropped instead, the store has ended.
 pub(crate) type TellFound = Box<dyn FnOnce(Result<Found, Error>) + Send>;
 
 /// A store of buckets that several nodes share.
@@ -219,6 +221,11 @@ pub(crate) struct Changed {
     pub(crate) unix_ns: u64,
     /// The buckets' texts before the change. `None`: the store had none.
     pub(crate) texts: Vec<Option<Box<[u8]>>>,
+}
+
+/// Hashes a bucket's name in the store. The high bits depend on all of its bytes.
+fn hash_of_key(keys: &HashKeys, key: &str) -> u64 {
+    hash(keys, KeyRef { limit: LimitIndex(0), id: key.as_bytes() })[0]
 }
 
 /// The time that a text is kept in the store beyond the time at which it says nothing any more, in ms. So a clock that is

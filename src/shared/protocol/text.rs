@@ -72,15 +72,14 @@ impl SharedBucket {
         let Some(text) = text else { return Ok(SharedBucket::default()) };
         let is_gcra = limit.rule().gcra().is_some();
         let parts = || {
-            let text = std::str::from_utf8(text).ok()?;
-            let (bucket, beside) = split_at(text, '|');
+            let (bucket, beside) = split_at(text, b'|');
             let (until, leases) = beside.map_or(Some((0, LeaseGroups::default())), read_beside)?;
             let (word, fills_in_ms) = match (bucket, is_gcra) {
-                ("", _) if until > 0 && leases.units() == 0 => (0, 0),
+                (b"", _) if until > 0 && leases.units() == 0 => (0, 0),
                 (tat, true) => (word_of_tat(number(tat)?)?, 0),
                 (timed, false) => {
-                    let (at_ms, count) = timed.split_once(':')?;
-                    let (count, fills) = split_at(count, ':');
+                    let (at_ms, count) = split_at(timed, b':');
+                    let (count, fills) = split_at(count?, b':');
                     let fills_in_ms = fills.map_or(Some(0), fill_time)?;
                     (word_of_count(number(at_ms)?, number(count)?)?, fills_in_ms)
                 }
@@ -143,8 +142,8 @@ impl SharedBucket {
 }
 
 /// Reads the parts beside the bucket: the end of the block, and the leases.
-fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
-    let mut numbers = text.split('|').map(number);
+fn read_beside(text: &[u8]) -> Option<(u64, LeaseGroups)> {
+    let mut numbers = text.split(|&byte| byte == b'|').map(number);
     let until = numbers.next()??;
     let mut groups = [LeaseGroup::default(); 2];
     let mut groups_left = groups.iter_mut();
@@ -156,20 +155,29 @@ fn read_beside(text: &str) -> Option<(u64, LeaseGroups)> {
 }
 
 /// Reads the time in which a bucket fills.
-fn fill_time(text: &str) -> Option<u64> {
+fn fill_time(text: &[u8]) -> Option<u64> {
     number(text).filter(|fills_in_ms| (1..=MAX_KEPT_MS).contains(fills_in_ms))
 }
 
 /// Splits a text at the first `mark`.
-fn split_at(text: &str, mark: char) -> (&str, Option<&str>) {
-    text.split_once(mark).map_or((text, None), |(before, after)| (before, Some(after)))
+fn split_at(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
+    let at = text.iter().position(|&byte| byte == mark);
+    at.map_or((text, None), |at| (&text[..at], Some(&text[at + 1..])))
 }
 
 /// Reads a number without sign, blank or needless zero.
-fn number(digits: &str) -> Option<u64> {
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (digits == "0" || !digits.starts_with('0'));
-    if is_plain { digits.parse().ok() } else { None }
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    let (&first, others) = digits.split_first()?;
+    if first == b'0' && !others.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
 }
 
 /// A bucket that was full in 2020 is full.

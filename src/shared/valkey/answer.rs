@@ -3,6 +3,7 @@
 use redis::Value;
 use smallvec::{SmallVec, smallvec};
 
+use crate::shared::protocol::text;
 use crate::shared::protocol::{Changed, Found};
 
 /// Reads the answer of a charge.
@@ -18,7 +19,7 @@ pub(super) fn found(members: usize, value: Value) -> Option<Found> {
     };
     let mut leased = parts.drain(members + 3..).map(units).collect::<Option<SmallVec<_>>>()?;
     leased.resize(members, 0);
-    let texts = parts.drain(3..).map(text).collect::<Option<_>>()?;
+    let texts = parts.drain(3..).map(bucket).collect::<Option<_>>()?;
     let denied = match parts[2] {
         Value::Int(0) => None,
         // A text is at fault, and the node finds it: no member has this position.
@@ -32,7 +33,7 @@ pub(super) fn found(members: usize, value: Value) -> Option<Found> {
 /// Reads the answer of the script for plain gcra buckets.
 fn found_plain(members: usize, answer: &[u8]) -> Option<Found> {
     let mut parts = answer.split(|&byte| byte == b' ');
-    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+    let mut number = || text::number(parts.next()?);
     let unix_ns = unix_ns(number()?, number()?)?;
     let denied = usize::try_from(number()?).ok()?.checked_sub(1);
     let texts: Vec<_> = parts.map(|text| (text != b"-").then(|| text.into())).collect();
@@ -52,12 +53,12 @@ pub(super) fn changed(changes: usize, value: Value) -> Option<Changed> {
     if parts.len() != changes + 2 {
         return None;
     }
-    let texts = parts.drain(2..).map(text).collect::<Option<_>>()?;
+    let texts = parts.drain(2..).map(bucket).collect::<Option<_>>()?;
     Some(Changed { unix_ns: time(&parts[0], &parts[1])?, texts })
 }
 
 /// Reads a text of a bucket; the outer `None` is a value of another kind.
-fn text(value: Value) -> Option<Option<Box<[u8]>>> {
+fn bucket(value: Value) -> Option<Option<Box<[u8]>>> {
     match value {
         Value::Nil => Some(None),
         Value::BulkString(text) => Some(Some(text.into())),
@@ -68,7 +69,7 @@ fn text(value: Value) -> Option<Option<Box<[u8]>>> {
 /// Reads the server's time, in ns since 1970.
 fn time(s: &Value, us: &Value) -> Option<u64> {
     let number = |value: &Value| match value {
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        Value::BulkString(text) => text::number(text),
         _ => None,
     };
     unix_ns(number(s)?, number(us)?)

@@ -216,11 +216,9 @@ impl Link {
         let mut call = pin!(calls.ask(connection, is_asking, sent));
         let waited = answer_until(deadline, call.as_mut()).await;
         if let Waited::Answer(answers) = waited {
+            self.note_answers(began, answers.iter().filter(|answer| answer.is_ok()).count());
             let asked = answers.into_iter().map(|answer| match answer {
-                Ok(answer) => {
-                    self.note_answer(began);
-                    Ok(Ok(answer))
-                }
+                Ok(answer) => Ok(Ok(answer)),
                 Err(error) => self.failed(&error, (began, made)).map(Err),
             });
             return asked.collect();
@@ -262,7 +260,7 @@ impl Link {
     fn failed(&self, error: &RedisError, (began, made): (Instant, u64)) -> Result<Redirect, Error> {
         let failed = failure(error);
         if failed.is_answer {
-            self.note_answer(began);
+            self.note_answers(began, 1);
         }
         if self.is_followed
             && let Some(redirect) = failed.redirect
@@ -324,12 +322,12 @@ impl Link {
         Ok((connection, state.made))
     }
 
-    /// Notes the answer to a call that began then.
-    fn note_answer(&self, began: Instant) {
+    /// Notes the answers to calls that began then.
+    fn note_answers(&self, began: Instant, answers: usize) {
         let now = Instant::now();
         // A return may take longer.
-        if now - began <= self.answer_timeout {
-            self.gate.note_answer();
+        if answers > 0 && now - began <= self.answer_timeout {
+            self.gate.note_answers(answers);
             self.state.lock().answered_at = Some(now);
         }
     }
@@ -404,10 +402,10 @@ mod tests {
         let options = StoreOptions::new(url).unwrap();
         let place = Place::Known(redis::Client::open(url).unwrap());
         let link = Link::new(place, url.into(), &options, Arc::default());
-        link.note_answer(Instant::now() - 2 * link.answer_timeout);
+        link.note_answers(Instant::now() - 2 * link.answer_timeout, 1);
         assert_eq!((link.gate.answers(), link.state.lock().answered_at), (0, None));
-        link.note_answer(Instant::now());
-        assert_eq!(link.gate.answers(), 1);
+        link.note_answers(Instant::now(), 2);
+        assert_eq!(link.gate.answers(), 2);
         assert!(link.state.lock().answered_at.is_some());
     }
 

@@ -3,7 +3,9 @@
 //! One thread, `tollgate-store`, makes all calls to the servers. So callers may use any runtime or none, and a runtime that
 //! stands still delays no caller on another one.
 //!
-//! Each server has one connection, which carries all calls to that server. The thread connects in the background, also after
+//! Each server has one connection, which carries all calls to that server. Charges that are handed to the thread at the same
+//! time are sent to a server as one pipeline: what a message between tasks, a timer and a new task cost is paid once for all
+//! of them. (In a cluster each charge is sent alone.) The thread connects in the background, also after
 //! a failure: only the first calls of a program wait for a connection.
 
 mod address;
@@ -47,8 +49,10 @@ pub(super) const CHANGED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The most charges that are sent together.
 const MOST_TOGETHER: usize = 16;
-/// Charges that callers made further apart are not sent together, because those have one deadline.
+/// Charges that are sent together have the deadline of the first. So they were called within this time, and within this share of
+/// the timeout.
 const TOGETHER: Duration = Duration::from_millis(1);
+const SHARE_OF_TIMEOUT: u32 = 10;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -117,8 +121,9 @@ impl ValkeyStore {
     }
 }
 
-/// Begins what callers hand to the thread, in its order.
+/// Begins what callers hand to the thread, in the order in which they do.
 async fn do_all(servers: Arc<Servers>, mut received: mpsc::UnboundedReceiver<Work>) {
+    let near = TOGETHER.min(servers.answer_timeout / SHARE_OF_TIMEOUT);
     let begin = |charges: Vec<Charge>| {
         if !charges.is_empty() {
             tokio::spawn(servers.clone().charge_together(charges));
@@ -129,7 +134,7 @@ async fn do_all(servers: Arc<Servers>, mut received: mpsc::UnboundedReceiver<Wor
         let mut together: Vec<Charge> = Vec::new();
         for work in some.drain(..) {
             let is_near = |charge: &Charge| {
-                together.first().is_none_or(|first| charge.called - first.called < TOGETHER)
+                together.first().is_none_or(|first| charge.called - first.called < near)
             };
             match work {
                 Work::Charge(charge) if is_near(&charge) => together.push(charge),
@@ -145,14 +150,15 @@ async fn do_all(servers: Arc<Servers>, mut received: mpsc::UnboundedReceiver<Wor
 }
 
 impl Charge {
-    /// Tells the answer. A clock of the caller's that panics ends this charge alone.
+    /// Tells the answer. If a clock or an algorithm of the caller's panics then, that ends this charge alone.
     fn tell(self, found: Result<Found, Error>) {
         let _ = catch_unwind(AssertUnwindSafe(|| (self.tell)(found)));
     }
 }
 
 impl Servers {
-    /// Charges batches that were called at the same time: those of one server are sent together.
+    /// Charges batches that were called at the same time. If there is one server, they are sent together, and have the deadline
+    /// of the first.
     async fn charge_together(self: Arc<Servers>, charges: Vec<Charge>) {
         let Kind::One(link) = &self.kind else {
             for charge in charges {
@@ -169,10 +175,14 @@ impl Servers {
         let mut calls = ScriptCalls::with_capacity(charges.len());
         charges.iter().for_each(|charge| self.scripts.charge(&mut calls, &charge.members));
         let answers = link.ask(&calls, false, deadline).await;
+        let mut is_timed = false;
         for (charge, asked) in charges.into_iter().zip(answers) {
             let found = self.found(charge.members.len(), self.followed(asked));
-            if let Ok(found) = &found {
+            if let Ok(found) = &found
+                && !is_timed
+            {
                 self.note_time(sent, found.unix_ns);
+                is_timed = true;
             }
             charge.tell(found);
         }

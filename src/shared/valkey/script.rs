@@ -214,12 +214,15 @@ impl Scripts {
 
     /// Makes the command that charges plain gcra buckets; `None` for another batch.
     pub(super) fn charge_gcra(&self, members: &[StoreMember]) -> Option<Cmd> {
-        let numbers: SmallVec<[[u64; 4]; 4]> =
-            members.iter().map(plain_numbers).collect::<Option<_>>()?;
-        let numbers = numbers.as_flattened();
+        const NUMBERS: usize = 4;
+        if !members.iter().all(|member| plain_numbers(member).is_some()) {
+            return None;
+        }
         let keys = members.iter().map(|member| &member.key);
-        let mut command = self.charge_gcra.command(keys, numbers.len());
-        command.arg(numbers);
+        let mut command = self.charge_gcra.command(keys, NUMBERS * members.len());
+        for numbers in members.iter().filter_map(plain_numbers) {
+            command.arg(&numbers);
+        }
         Some(command)
     }
 

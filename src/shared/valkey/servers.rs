@@ -30,7 +30,7 @@ pub(super) struct Servers {
     /// The address, without secrets.
     pub(super) name: String,
     pub(super) scripts: Scripts,
-    answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
     figures: Arc<StoreFigures>,
 }
 

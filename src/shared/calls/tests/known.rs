@@ -32,21 +32,21 @@ impl SharedBatch<'_> {
         if !self.limiter.is_enabled() {
             return Some(Decision::UNLIMITED);
         }
-        let decided = self.prepared(OF_SPEND, |view, mut members| {
+        let decided = self.prepared(OF_SPEND, |view, members| {
             let now_ns = view.inner.clock.now_ns();
-            let Some(mut member) = members.pop() else { return Ok(Some(Decision::UNLIMITED)) };
+            let Some(member) = members.last_mut() else { return Ok(Some(Decision::UNLIMITED)) };
             let Some(part) = view.inner.part().filter(|_| member.is_shared(view)) else {
                 return Ok(None);
             };
-            let mode = shared_mode(&member, call.spends);
-            if answer_by_lease(view, &mut member, mode, now_ns)?.is_some() {
+            let mode = shared_mode(member, call.spends);
+            if answer_by_lease(view, member, mode, now_ns)?.is_some() {
                 return Ok(Some(member.decision));
             }
-            let to_store = asked_member(view, &part.handle, &member, call.spends);
+            let to_store = asked_member(view, &part.handle, member, call.spends);
             let members = [to_store];
             let denied = part.denials.as_ref().and_then(|all| all.find(&members, now_ns));
             match denied {
-                Some(found) if have_no_units(view, &[&member], now_ns)? => {
+                Some(found) if have_no_units(view, &[member], now_ns)? => {
                     Ok(decide_found_one(&members[0], &found, 0).ok().map(|it| it.decision))
                 }
                 _ => Ok(None),

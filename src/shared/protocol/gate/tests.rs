@@ -37,7 +37,7 @@ fn allowed(gate: &Gate) -> usize {
 #[test]
 fn late_calls_narrow_the_gate() {
     let gate = wide();
-    (0..10 * ANSWERS).for_each(|_| gate.note_answer());
+    (0..10 * ANSWERS).for_each(|_| gate.note_answers(1));
     assert_eq!(allowed(&gate), 400, "no more than these");
     let ids: Vec<_> = (0..1_000).map(|id| id.to_string()).collect();
     for (answered, expected) in [(500, 300), (299, 224), (20, 15), (14, 10), (0, 4), (9, 4)] {
@@ -45,8 +45,22 @@ fn late_calls_narrow_the_gate() {
         note_late(&gate, answered);
         assert_eq!(allowed(&gate), expected);
     }
-    (0..10 * ANSWERS).for_each(|_| gate.note_answer());
+    (0..10 * ANSWERS).for_each(|_| gate.note_answers(1));
     assert_eq!(allowed(&gate), 14);
+}
+
+/// Calls that are sent together have their answers together.
+#[test]
+fn answers_at_once_widen_as_much() {
+    let both = [wide(), wide()];
+    both.iter().for_each(|gate| gate.allowed.store(350, Ordering::Relaxed));
+    for answers in [0, 1, 6, 1, 1, 8, 16, 13, 90, 2, 500] {
+        both[0].note_answers(answers);
+        (0..answers).for_each(|_| both[1].note_answers(1));
+        let [at_once, one_by_one] = both.each_ref().map(|gate| (allowed(gate), gate.answers()));
+        assert_eq!(at_once, one_by_one, "after {answers}");
+    }
+    assert_eq!(allowed(&both[0]), 400);
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod speed_exact;
 mod speed_node;
 mod split_batches;
 mod tls;
+mod together;
 
 use std::time::Duration;
 
